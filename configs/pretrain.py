@@ -113,8 +113,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             train_megabytes=200.0,  # at most this much text trains the tokenizer
         ),
         data=config_dict.create(
-            source="builtin",  # "builtin" documentation, "text" files or "tfds"
-            train="",  # text: files, folders, globs, comma-separated; tfds: NAME:SPLIT
+            # "builtin" documentation, "text" files, "tfds", or files of "tokens"
+            source="builtin",
+            train="",  # files, folders, globs, comma-separated; tfds: NAME:SPLIT
             valid="",  # the same; empty: hold out whole documents from train
             valid_fraction=0.02,  # of the bytes, to hold out if valid is empty
             # The field to read from a .jsonl file's objects; "": read lines as text.

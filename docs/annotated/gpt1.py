@@ -190,9 +190,9 @@ show(language_model.logits)
 # feed-forward networks:
 
 # %% tags=["hide-input"]
-from gpt1_jax.model import costs
+from gpt1_jax.report.notebook_figures import component_sizes
 
-sizes = costs.component_sizes(params)
+sizes = component_sizes(params)
 total = sum(sizes.values())
 table(
     ("part", "parameters", "share"),

@@ -92,4 +92,9 @@ class PretrainConfig(JobConfig):
             f"{self.tokenizer.path!r}: a run that starts from another one uses its "
             "tokenizer; leave out one of them.",
         )
+        require(
+            bool(self.data.source != "tokens" or self.init_from or self.tokenizer.path),
+            "config.data.source='tokens' needs the tokenizer that made them: "
+            "--config.tokenizer.kind=huggingface --config.tokenizer.path=PATH.",
+        )
         self.train.check_num_steps(self.optimizer)

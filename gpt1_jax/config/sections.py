@@ -205,13 +205,20 @@ class TokenizerConfig(Section):
         )
 
 
+_TRAIN = {  # what `data.train` names, by source
+    "text": "PATHS: files, folders or globs, separated by commas",
+    "tfds": "NAME:SPLIT, for example lm1b:train",
+    "tokens": "FILES of token ids: .bin, .npy or .ds",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Section):
     """Where the text comes from and where its token shards are kept."""
 
     section = "data"
 
-    source: Literal["builtin", "text", "tfds"]
+    source: Literal["builtin", "text", "tfds", "tokens"]
     train: ByContent[Files]
     valid: ByContent[Files]
     valid_fraction: Annotated[float, within("(0, 1)")]
@@ -230,17 +237,11 @@ class DataConfig(Section):
                 f"{self.valid!r} is set, but config.data.source='builtin' reads the "
                 "documentation on this machine; add --config.data.source=text.",
             )
-        elif self.source == "text":
-            require(
-                bool(self.train),
-                "config.data.source='text' needs --config.data.train=PATHS: files, "
-                "folders or globs, separated by commas.",
-            )
         else:
             require(
                 bool(self.train),
-                "config.data.source='tfds' needs --config.data.train=NAME:SPLIT, for "
-                "example lm1b:train.",
+                f"config.data.source={self.source!r} needs --config.data.train="
+                f"{_TRAIN[self.source]}.",
             )
 
 

@@ -21,6 +21,7 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ def prepare_corpus(
         sources, the tokenizer or the cache folder, before any long work.
       OSError: if the disk of the cache folder is full.
     """
-    tell = show_line if progress else _say_nothing
+    tell = show_line if progress else lambda text: None
     cache = Path(locate(data.cache_dir or default_cache_dir(), local=True))
     _check_writable(cache)
     with _full_disk_explained(cache), exclusive(cache, tell) as doing:
@@ -94,10 +95,6 @@ def prepare_corpus(
     return corpus, encoder
 
 
-def _say_nothing(text: str) -> None:
-    del text
-
-
 # --- where text comes from ----------------------------------------------------
 
 # The sources that `config.data.source` names. Each function takes the configuration of
@@ -108,6 +105,7 @@ SOURCES = {
     "text": "gpt1_jax.data.documents:find_text",  # files of plain text or JSON lines
     "builtin": "gpt1_jax.data.builtin:find_text",  # the documentation on this machine
     "tfds": "gpt1_jax.data.tfds:find_text",  # a TensorFlow Datasets corpus
+    "tokens": "gpt1_jax.data.token_files:find_tokens",  # made by other programs
 }
 
 
@@ -182,7 +180,8 @@ def _find_tokenizer(
             )
             shutil.rmtree(directory)
     doing("reading the corpus")
-    _check_readable(valid)
+    for document in valid:
+        document.read_digest()
     doing(f"training a tokenizer of {config.vocab_size:,} entries")
     case = (
         "in lower case, as the paper's; --config.tokenizer.lowercase=False keeps "
@@ -212,12 +211,6 @@ def _training_lines(documents: Sequence[Document], megabytes: float) -> Iterator
                 yield from text.split("\n")
 
 
-def _check_readable(documents: Sequence[Document]) -> None:
-    """Finds a document that cannot be read before long work on the others."""
-    for document in documents:
-        document.read_digest()
-
-
 # --- token shards -------------------------------------------------------------
 
 
@@ -244,7 +237,8 @@ def _find_corpus(
             show_line(f"{error.problem}; making the damaged corpus again.")
             shutil.rmtree(directory)
     doing("reading the corpus")
-    _check_readable([*train, *valid])
+    for document in (*train, *valid):
+        document.check(tokenizer)
     num_bytes = sum(document.num_bytes for document in (*train, *valid))
     doing(f"tokenising {num_bytes / 1e6:,.1f} MB of text")
     inline = num_bytes < _INLINE_BYTES
@@ -432,8 +426,10 @@ def _end_with(parent: "multiprocessing.process.BaseProcess") -> None:
     os._exit(1)
 
 
-def _encode(block: str) -> _Encoded:
+def _encode(block: Any) -> _Encoded:
     """Cleans and encodes one block; each line's newline is a token."""
+    if not isinstance(block, str):  # ids of a token file
+        return block.counted(_tokenizer)
     text = clean(block)
     if not text or _tokenizer is None:
         return np.zeros(0, np.uint32), 0, 0

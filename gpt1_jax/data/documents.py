@@ -82,6 +82,10 @@ class Document:
                 pass
         return self._digest or ""
 
+    def check(self, tokenizer: Any) -> None:
+        """Reads all of it once, before long work; a token file is compared with it."""
+        self.read_digest()
+
     def _digested(self) -> Iterator[str]:
         digest, blank = hashlib.sha256(), True
         for chunk in self.chunks():
@@ -160,11 +164,11 @@ def find_text(
     field = config.jsonl_field
     train = text_documents(config.train, TRAIN_KEY, field)
     valid = text_documents(config.valid, VALID_KEY, field)
-    _refuse_shared(train, valid)
+    refuse_shared(train, valid)
     return train, valid
 
 
-def _refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
+def refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
     """Refuses documents that are named for both splits, by whatever path."""
     trained = {_identity(document) for document in train}
     for document in valid:

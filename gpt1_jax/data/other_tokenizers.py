@@ -14,7 +14,7 @@ _RULES_FILE = "tokenizer.json"
 _SAVED_FILE = "huggingface.json"  # where `_RULES_FILE` is our own description
 # Entries that may spell a newline, and tokens that end a document, in order of choice.
 _NEWLINES = (NEWLINE, "Ċ", "<0x0A>", f"{NEWLINE}</w>")
-_DOCUMENT_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "[SEP]")
+DOCUMENT_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "[SEP]")
 # Scripts and symbols that few vocabularies hold.
 _RARE = "\U00013000 \U0001f0a1 \u1330 \ua500"
 
@@ -139,12 +139,12 @@ def _find_newline(rules: Any) -> int:
             if spelled.strip(" ") == NEWLINE:
                 return token
     ends = [
-        token for token in map(rules.token_to_id, _DOCUMENT_ENDS) if token is not None
+        token for token in map(rules.token_to_id, DOCUMENT_ENDS) if token is not None
     ]
     if not ends:
         raise UserError(
             "its vocabulary has no newline and none of the tokens "
-            f"{', '.join(_DOCUMENT_ENDS)}, one of which would stand for it. Add one "
+            f"{', '.join(DOCUMENT_ENDS)}, one of which would stand for it. Add one "
             r"to the file, with add_special_tokens(['<|endoftext|>']) of tokenizers."
         )
     return ends[0]

@@ -4,18 +4,6 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.model.language_model import Params
-
-_COMPONENTS = {
-    "wte": "token embedding, also the output",
-    "wpe": "position embedding",
-    "attn": "attention",
-    "mlp": "MLP",
-    "lstm": "LSTM",
-    "ln_1": "LayerNorm",
-    "ln_2": "LayerNorm",
-    "head": "head",
-}
 
 
 def num_params(model: ModelConfig) -> int:
@@ -33,19 +21,6 @@ def num_params(model: ModelConfig) -> int:
     layer_norms = 4 * d
     embeddings = (model.vocab_size + model.max_seq_len) * d
     return embeddings + model.num_layers * (attention + mlp + layer_norms)
-
-
-def component_sizes(params: Params) -> dict[str, int]:
-    """The number of parameters of each component of a model, summed over its layers.
-
-    Args:
-      params: the parameters of a language model or a fine-tuned model.
-    """
-    sizes = dict.fromkeys(_COMPONENTS.values(), 0)
-    for path, leaf in jax.tree.leaves_with_path(params):
-        (kind,) = (key.key for key in path if key.key in _COMPONENTS)
-        sizes[_COMPONENTS[kind]] += leaf.size
-    return {name: size for name, size in sizes.items() if size}
 
 
 def eval_activation_bytes(model: ModelConfig) -> int:

@@ -23,6 +23,7 @@ _CORPORA = {
     "builtin": "documentation found on the machine",
     "text": "text files: ",
     "tfds": "TensorFlow Datasets: ",
+    "tokens": "token files: ",
 }
 
 

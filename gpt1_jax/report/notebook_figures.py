@@ -5,9 +5,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
-from gpt1_jax.model.costs import component_sizes
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.loss_plot import new_figure
 
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 MOST_NUMBERED = 15  # the most columns of a heat map with numbers in its cells
 _WIDTH = 11.0  # inches; notebooks shrink wider figures
 _SENTENCE = 40  # characters of a label
+_COMPONENTS = {
+    "wte": "token embedding, also the output",
+    "wpe": "position embedding",
+    "attn": "attention",
+    "mlp": "MLP",
+    "lstm": "LSTM",
+    "ln_1": "LayerNorm",
+    "ln_2": "LayerNorm",
+    "head": "head",
+}
 
 
 def next_token_bars(predictions: Sequence[tuple[str, float]], title: str) -> "Figure":
@@ -157,6 +167,19 @@ def parameters_by_component(params: Params) -> "Figure":
     axes.xaxis.set_major_formatter(EngFormatter())
     axes.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def component_sizes(params: Params) -> dict[str, int]:
+    """The number of parameters of each component of a model, summed over its layers.
+
+    Args:
+      params: the parameters of a language model or a fine-tuned model.
+    """
+    sizes = dict.fromkeys(_COMPONENTS.values(), 0)
+    for path, leaf in jax.tree.leaves_with_path(params):
+        (kind,) = (key.key for key in path if key.key in _COMPONENTS)
+        sizes[_COMPONENTS[kind]] += leaf.size
+    return {name: size for name, size in sizes.items() if size}
 
 
 def _units(states: np.ndarray) -> np.ndarray:

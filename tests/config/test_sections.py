@@ -59,6 +59,11 @@ def test_the_default_is_the_recipe_of_the_paper():
         ({"data__source": "web"}, ["data.source='web'", "tfds"]),
         ({"data__source": "text"}, ["data.train=PATHS"]),
         ({"data__source": "tfds"}, ["NAME:SPLIT"]),
+        ({"data__source": "tokens"}, ["needs --config.data.train=FILES"]),
+        (
+            {"data__source": "tokens", "data__train": "a.bin"},
+            ["needs the tokenizer that made them: --config.tokenizer.kind"],
+        ),
         ({"data__train": "a.txt"}, ["data.train='a.txt'", "source=text"]),
         ({"data__valid_fraction": 1.0}, ["valid_fraction=1.0"]),
         ({"optimizer__name": ""}, ["optimizer.name is empty", "released_adam"]),

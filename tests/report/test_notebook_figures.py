@@ -1,9 +1,13 @@
 """Figures for notebooks, as drawn."""
 
+import jax
 import numpy as np
 import pytest
 from drawn import png, texts
+from tiny_models import PAPER
 
+from gpt1_jax.model.costs import num_params
+from gpt1_jax.model.language_model import init_params
 from gpt1_jax.report import notebook_figures
 
 
@@ -113,3 +117,29 @@ def test_parameters_by_component_have_a_bar_each():
     assert [bar.get_width() for bar in axes.patches] == [24, 9, 5, 10, 2]
     assert axes.get_title() == "50 parameters"
     assert texts(axes.texts)[0] == "24 (48.0%)"
+
+
+def test_components_of_the_papers_model(tiny_model_config):
+    config = tiny_model_config(**PAPER)
+    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+    sizes = notebook_figures.component_sizes(params)
+    assert sizes == {
+        "token embedding, also the output": 40_478 * 768,
+        "position embedding": 512 * 768,
+        "attention": 12 * (4 * 768**2 + 4 * 768),
+        "MLP": 12 * (2 * 768 * 3072 + 3072 + 768),
+        "LayerNorm": 12 * 4 * 768,
+    }
+    assert sum(sizes.values()) == num_params(config)
+    head = {"kernel": params["wpe"], "bias": params["h_0"]["ln_1"]["bias"]}
+    tuned = notebook_figures.component_sizes({"transformer": params, "head": head})
+    assert tuned == {**sizes, "head": 513 * 768}
+
+
+def test_components_of_an_lstm(tiny_model_config):
+    config = tiny_model_config(**PAPER, kind="lstm", lstm_units=2048)
+    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+    assert notebook_figures.component_sizes(params) == {
+        "token embedding, also the output": 40_478 * 768,
+        "LSTM": 4 * 2048 * (768 + 2048 + 1) + 2048 * 768 + 768,
+    }

@@ -1,0 +1,362 @@
+"""Token files of other programs: their formats, what is refused, what is counted."""
+
+import json
+import struct
+import sys
+
+import numpy as np
+import pytest
+import tokenizers
+from made_up_tokenizer import Numbers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from gpt1_jax.data import token_files
+from gpt1_jax.data.corpus import find_documents, prepare_corpus
+from gpt1_jax.data.shards import TokenReader
+from gpt1_jax.data.tokenizers import load_tokenizer
+from gpt1_jax.errors import UserError
+
+END = "<|endoftext|>"
+TEXTS = {
+    "train": "the quick brown fox\njumps over a lazy dog\nthe dog naps\n" * 30,
+    "valid": "a café by the river\nthe quick dog\n" * 5,
+}
+
+
+@pytest.fixture(scope="module")
+def rules(tmp_path_factory):
+    """The path of a byte-level tokenizer."""
+    path = tmp_path_factory.mktemp("rules") / "tokenizer.json"
+    trained = tokenizers.Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trained.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        initial_alphabet=letters,
+        special_tokens=[END],
+        show_progress=False,
+    )
+    trained.train_from_iterator(TEXTS.values(), trainer)
+    trained.save(str(path))
+    return path
+
+
+@pytest.fixture
+def prepare(rules, data_config, tokenizer_config):
+    """`prepare(train, valid, source)`: a corpus of these files."""
+
+    def run(train, valid="", source="tokens", **data):
+        tokenizer = tokenizer_config(
+            kind="huggingface", path=str(rules), lowercase=False
+        )
+        named = data_config(source=source, train=str(train), valid=str(valid), **data)
+        return prepare_corpus(named, tokenizer, progress=False)[0]
+
+    return run
+
+
+# How other programs write ids to a file; the name that the file has then.
+
+
+def nanogpt(path, ids):
+    np.array(ids, np.uint16).tofile(path.with_suffix(".bin"))
+
+
+def numpy_array(path, ids, dtype=np.int64):
+    np.save(path.with_suffix(".npy"), np.array(ids, dtype))
+
+
+def big_endian_array(path, ids):
+    numpy_array(path, ids, ">u2")
+
+
+def llm_c(path, ids):
+    head = np.zeros(256, np.int32)
+    head[:3] = 20240520, 1, len(ids)
+    data = head.tobytes() + np.array(ids, np.uint16).tobytes()
+    path.with_suffix(".bin").write_bytes(data)
+
+
+def datatrove(path, ids, width=2, made_by="gpt2"):
+    kind = {2: "<u2", 4: "<u4"}[width]
+    file = path.with_suffix(".ds")
+    file.write_bytes(np.array(ids, kind).tobytes())
+    path.with_suffix(".ds.index").write_bytes(struct.pack("<2Q", 7, len(ids)))
+    note = f"{made_by}|{width}\n{len(ids)}\n{len(ids)} T"
+    path.with_suffix(".ds.metadata").write_text(note)
+
+
+def wide_datatrove(path, ids):
+    datatrove(path, ids, width=4)
+
+
+FORMATS = [nanogpt, numpy_array, big_endian_array, llm_c, datatrove, wide_datatrove]
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_token_files_become_the_shards_of_their_text(
+    write, rules, prepare, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(token_files, "BLOCK_TOKENS", 1 << 18)
+    tokenizer = load_tokenizer(rules)
+    for name, text in TEXTS.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+        write(tmp_path / name, tokenizer.encode(text))
+    from_text = prepare(tmp_path / "train.txt", tmp_path / "valid.txt", "text")
+    (train,) = (
+        p for p in tmp_path.glob("train.*") if p.suffix in (".bin", ".npy", ".ds")
+    )
+    corpus = prepare(train, train.with_stem("valid"))
+    assert corpus.digest == from_text.digest
+    assert (corpus.train, corpus.valid) == (from_text.train, from_text.valid)
+    assert corpus.document_tokens == {str(train): corpus.train.tokens}
+
+
+def test_one_corpus_whatever_the_block_and_whoever_decodes(
+    rules, prepare, tmp_path, monkeypatch
+):
+    nanogpt(tmp_path / "a", load_tokenizer(rules).encode(TEXTS["train"]))
+    whole = prepare(tmp_path / "a.bin")
+    monkeypatch.setattr(token_files, "BLOCK_TOKENS", 100)
+    numpy_array(tmp_path / "a", load_tokenizer(rules).encode(TEXTS["train"]))
+    cut = prepare(tmp_path / "a.npy")
+    assert cut.digest == whole.digest
+    assert list(cut.documents.values()) == list(whole.documents.values())
+    assert whole.train.words <= cut.train.words <= whole.train.words + 30
+
+
+def test_the_end_of_the_only_file_is_held_out(rules, prepare, tmp_path):
+    ids = load_tokenizer(rules).encode(TEXTS["train"])
+    nanogpt(tmp_path / "a", ids)
+    corpus = prepare(tmp_path / "a.bin", valid_fraction=0.25)
+    kept = [TokenReader(corpus, name).read(0, len(ids)) for name in ("train", "valid")]
+    assert np.concatenate(kept).tolist() == ids
+    assert len(kept[1]) == round(len(ids) / 4)
+
+
+def test_files_of_a_folder_are_held_out_whole(rules, prepare, tmp_path):
+    ids = load_tokenizer(rules).encode(TEXTS["train"])
+    for number in range(4):
+        datatrove(tmp_path / f"0000{number}_shuffled", ids)
+    corpus = prepare(tmp_path, valid_fraction=0.25)
+    assert corpus.train.tokens == 3 * corpus.valid.tokens == 3 * len(ids)
+    assert (corpus.train.documents, corpus.valid.documents) == (3, 1)
+
+
+def test_words_end_where_documents_do(rules, prepare, tmp_path):
+    tokenizer = load_tokenizer(rules)
+    nanogpt(tmp_path / "a", tokenizer.encode(f"the fox{END}dogs nap{END}" * 50))
+    corpus = prepare(tmp_path / "a.bin")
+    assert corpus.train.words + corpus.valid.words == 200
+
+
+def test_a_file_without_files_beside_it_has_the_width_of_the_vocabulary(tmp_path):
+    wide = Numbers()
+    wide.vocab_size = 100_000
+    np.array([70_000, 3] * 5, np.uint32).tofile(tmp_path / "a.bin")
+    document = token_files.TokenDocument(token_files.epath.Path(tmp_path / "a.bin"), "")
+    document.check(wide)
+    assert [block.counted(wide)[0].tolist() for block in document.blocks()] == [
+        [70_000, 3] * 5
+    ]
+    np.arange(10, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    document = token_files.TokenDocument(token_files.epath.Path(tmp_path / "a.bin"), "")
+    with pytest.raises(UserError, match=r"if it holds ids of 16 bits, write them with"):
+        document.check(wide)
+
+
+def test_a_run_shows_how_the_first_file_begins(rules, data_config, tmp_path):
+    for name in ("a", "b"):
+        nanogpt(tmp_path / name, load_tokenizer(rules).encode(TEXTS["train"]))
+    shown = []
+    config = data_config(source="tokens", train=str(tmp_path))
+    documents, _ = find_documents(config, tmp_path, shown.append)
+    for document in documents:
+        document.check(load_tokenizer(rules))
+    (line,) = shown
+    assert line.startswith(f"{tmp_path / 'a.bin'} begins: 'the quick brown fox\\njumps")
+
+
+# --- what is refused ----------------------------------------------------------
+
+
+def too_high(folder):
+    nanogpt(folder / "a", [1] * 500 + [300, 1])
+
+
+def negative(folder):
+    numpy_array(folder / "a", [1, -100, 2])
+
+
+def wide(folder):
+    np.arange(100, dtype=np.uint32).tofile(folder / "a.bin")
+
+
+def odd(folder):
+    (folder / "a.bin").write_bytes(b"\1\0\2")
+
+
+def empty(folder):
+    (folder / "a.bin").touch()
+
+
+def cut_header(folder):
+    (folder / "a.npy").write_bytes(b"\x93NUMPY\1\0\x76\0{'descr'")
+
+
+def cut_array(folder):
+    numpy_array(folder / "a", range(100))
+    data = (folder / "a.npy").read_bytes()
+    (folder / "a.npy").write_bytes(data[:-8])
+
+
+def table(folder):
+    np.save(folder / "a.npy", np.zeros((3, 4), np.int32))
+
+
+def fractions(folder):
+    np.save(folder / "a.npy", np.zeros(3))
+
+
+def objects(folder):
+    np.save(folder / "a.npy", np.array([{}]), allow_pickle=True)
+
+
+def archive(folder):
+    np.savez(folder / "a.npz", ids=np.arange(9))
+    (folder / "a.npz").rename(folder / "a.bin")
+
+
+def compressed(folder):
+    (folder / "a.bin").write_bytes(b"\x28\xb5\x2f\xfd1234")
+
+
+def parquet(folder):
+    (folder / "a.bin").write_bytes(b"PAR1\x15\x04")
+
+
+def cut_header_of_llm_c(folder):
+    llm_c(folder / "a", range(100))
+    data = (folder / "a.bin").read_bytes()
+    (folder / "a.bin").write_bytes(data[:-2])
+
+
+def cut_datatrove(folder):
+    datatrove(folder / "a", range(100))
+    data = (folder / "a.ds").read_bytes()
+    (folder / "a.ds").write_bytes(data[:-2])
+
+
+def no_documents(folder):
+    datatrove(folder / "a", range(100))
+    (folder / "a.ds.index").write_bytes(b"")
+
+
+def damaged_note(folder):
+    datatrove(folder / "a", range(100), made_by="gpt2|x")
+    (folder / "a.ds.metadata").write_text("gpt2")
+
+
+def of_another_tokenizer(folder):
+    other = folder / "other.json"
+    other.write_text(json.dumps({"model": {}}))
+    datatrove(folder / "a", range(100), made_by=other)
+
+
+def both_splits(folder):
+    for name in ("train", "val"):
+        nanogpt(folder / name, range(100))
+
+
+def pickled(folder):
+    (folder / "meta.pkl").write_bytes(b"\x80\4N.")
+
+
+REFUSED = [
+    (too_high, "holds the id 300 at position 500, but the tokenizer's ids end at 299"),
+    (negative, "holds the id -100 at position 1"),
+    (wide, r"holds numbers of 32 bits.*numpy.save\('train.npy', "),
+    (odd, "holds 3 bytes, not the 2 of 1 ids of 2 bytes: it is cut short"),
+    (empty, "is empty; remove it"),
+    (cut_header, "is a damaged .npy file"),
+    (cut_array, "holds 920 bytes, not the 928 of 100 ids of 8 bytes"),
+    (table, r"an array of int32 of shape \(3, 4\); expected whole numbers in one"),
+    (fractions, r"an array of float64 of shape \(3,\)"),
+    (objects, r"an array of object of shape \(1,\)"),
+    (archive, "is a zip archive, as numpy.savez writes; save one array by numpy.save"),
+    (compressed, "is compressed by zstd; unpack it first"),
+    (parquet, "is a Parquet file, a table; write its ids with numpy.save"),
+    (cut_header_of_llm_c, "holds 1,222 bytes, not the 1,224 of 100 ids"),
+    (cut_datatrove, "holds 198 bytes, not the 200 of 100 ids"),
+    (no_documents, "holds 200 bytes, not the 0 of 0 ids"),
+    (damaged_note, r"a.ds.metadata does not begin with NAME\|2 or NAME\|4"),
+    (of_another_tokenizer, "was made with the tokenizer .*other.json, which is not"),
+    (both_splits, "finds files of both splits, train and val; name them one by one"),
+    (pickled, "names no token file. A folder is searched for .bin, .npy, .ds"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSED)
+def test_other_files_are_refused_and_nothing_is_kept(make, message, prepare, tmp_path):
+    (tmp_path / "tokens").mkdir()
+    make(tmp_path / "tokens")
+    with pytest.raises((UserError, FileNotFoundError), match=message) as error:
+        prepare(tmp_path / "tokens")
+    assert "\n" not in str(error.value)
+    assert not list((tmp_path / "cache").glob("corpora/*"))
+
+
+def test_a_file_of_another_kind_or_of_both_splits_is_refused(prepare, tmp_path):
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(UserError, match=r"a\.txt is not named as a token file"):
+        prepare(tmp_path / "a.txt")
+    nanogpt(tmp_path / "a", range(100))
+    with pytest.raises(UserError, match=r"is named by config\.data\.train and by"):
+        prepare(tmp_path / "a.bin", tmp_path / "a.bin")
+
+
+# --- the real engine ----------------------------------------------------------
+
+DATATROVE = """
+import sys
+from datatrove.executor import LocalPipelineExecutor
+from datatrove.pipeline.readers import JsonlReader
+from datatrove.pipeline.tokens import DocumentTokenizer
+
+if __name__ == "__main__":
+    texts, tokens, rules, logs = sys.argv[1:]
+    tokenizer = DocumentTokenizer(
+        tokens, rules, eos_token="<|endoftext|>", shuffle_documents=False
+    )
+    LocalPipelineExecutor(
+        [JsonlReader(texts), tokenizer], tasks=2, workers=2, logging_dir=logs
+    ).run()
+"""
+
+
+@pytest.mark.slow
+def test_what_datatrove_writes_is_read(rules, prepare, tmp_path):
+    pytest.importorskip("datatrove", reason="datatrove is not installed")
+    import subprocess
+
+    (tmp_path / "texts").mkdir()
+    for number, text in enumerate(TEXTS.values()):
+        lines = (json.dumps({"text": text, "id": str(i)}) for i in range(3))
+        (tmp_path / "texts" / f"{number}.jsonl").write_text("\n".join(lines))
+    (tmp_path / "run.py").write_text(DATATROVE)
+    folders = [str(tmp_path / name) for name in ("texts", "tokens")]
+    subprocess.run(
+        [sys.executable, "run.py", *folders, str(rules), str(tmp_path / "logs")],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    files = sorted((tmp_path / "tokens").glob("*.ds"))
+    assert len(files) == 2
+    corpus = prepare(*files)
+    tokenizer = load_tokenizer(rules)
+    for name, text in TEXTS.items():
+        found = TokenReader(corpus, name).read(0, 10**6)
+        assert tokenizer.decode(found.tolist()) == f"{text}{END}" * 3
+        assert getattr(corpus, name).words == 3 * len(text.split())
