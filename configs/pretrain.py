@@ -122,7 +122,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             jsonl_field="text",
             tfds_feature="text",  # the text feature of the dataset
             tfds_data_dir="",  # empty: TFDS' own default
-            cache_dir="",  # empty: $XDG_CACHE_HOME/gpt1_jax or ~/.cache/gpt1_jax
+            # gs://.. for several hosts; empty: $XDG_CACHE_HOME/gpt1_jax or
+            # ~/.cache/gpt1_jax
+            cache_dir="",
             num_workers=0,  # processes that tokenise; 0: one per core
         ),
         optimizer=config_dict.create(

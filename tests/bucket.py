@@ -4,7 +4,12 @@ gcp-storage-emulator, with what it lacks: the generations of objects, which Tens
 relies on, and moves.
 """
 
+import contextlib
+import socket
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from http import HTTPStatus
 
 from gcp_storage_emulator.exceptions import NotFound
@@ -22,6 +27,24 @@ def environment(port: int) -> dict[str, str]:
         "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks Google
         "NO_GCE_CHECK": "true",  # so does this
     }
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[dict[str, str]]:
+    """Serves an empty bucket in a process of its own; yields `environment`."""
+    from joined import free_port
+
+    port = free_port()
+    command = [sys.executable, __file__, str(port)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+        while True:
+            with contextlib.suppress(ConnectionError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            assert server.poll() is None
+            time.sleep(0.1)
+        yield environment(port)
+        server.kill()
 
 
 def _generation(request, storage, bucket: str, name: str) -> str:

@@ -1,15 +1,9 @@
 """Runs whose folder and text are on Google Cloud Storage: a bucket on this machine."""
 
-import contextlib
 import signal
-import socket
-import subprocess
-import sys
-import time
 
 import bucket
 import pytest
-from joined import free_port
 from tiny_run import as_flags, assert_same_run, run_program, signal_at, tiny_overrides
 
 pytest.importorskip("gcsfs")
@@ -24,18 +18,8 @@ getattr(fsspec.filesystem("gs"), sys.argv[1])(*sys.argv[2:], recursive=True)
 @pytest.fixture
 def variables():
     """What sends a program to an empty bucket."""
-    port = free_port()
-    command = [sys.executable, bucket.__file__, str(port)]
-    variables = bucket.environment(port)
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
-        while True:
-            with contextlib.suppress(ConnectionError):
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            assert server.poll() is None
-            time.sleep(0.1)
+    with bucket.serving() as variables:
         yield variables
-        server.kill()
 
 
 def test_a_killed_run_on_gs_equals_one_on_disk(corpus_dir, variables, tmp_path):

@@ -677,7 +677,7 @@ def test_a_job_or_preset_that_there_is_not_takes_one_line(config, problem, more)
     [
         ("pretrain", "--workdir=hf://a/b", "--workdir='hf://a/b' cannot be opened"),
         ("pretrain", "--config.init_from=http://a", "config.init_from='http://a' can"),
-        ("pretrain", "--config.data.cache_dir=http://a", "must be a local path"),
+        ("pretrain", "--config.data.cache_dir=http://a", "use a local path or gs://"),
         ("generate", "--config.output=http://a/b.jsonl", "config.output='http://a/b."),
         ("generate", "--workdir=a", "--workdir='a', but the job generate writes no"),
     ],

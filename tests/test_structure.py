@@ -68,6 +68,7 @@ IN_NO_EXTRA = {"gpt1_jax", "torch"}  # the second has a message of its own
 WITHOUT_JAX = {"config", "data", "tasks"}
 # data/files.py writes all else; these hand what it made or checked to a library.
 WRITERS = {
+    "data/shared_cache.py": {"open"},  # in a bucket
     "data/tables.py": {"File", "ZipFile", "open"},  # in a partial file
     "finetuning/submission.py": {"ZipFile"},  # in memory
     "interop/openai.py": {"save"},  # in memory

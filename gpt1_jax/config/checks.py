@@ -384,7 +384,7 @@ DType = Literal["float32", "bfloat16"]
 File = Annotated[str, Place()]  # or a folder
 Files = Annotated[str, Place(several=True)]
 LocalFile = Annotated[str, Place(local=True)]
-CacheFolder = Annotated[LocalFile, Local("")]
+CacheFolder = Annotated[File, Local("")]
 RunFolder = Annotated[str, Place(model=True), Content(may_vanish=False)]
 TokenizerPlace = Annotated[str, Place(local=True, tokenizer=True), Content()]
 Step = Annotated[str, check_step]

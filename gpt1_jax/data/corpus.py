@@ -27,7 +27,14 @@ import numpy as np
 
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig, default_cache_dir
 from gpt1_jax.data.documents import Document, hold_out, is_near, shared_texts
-from gpt1_jax.data.files import FULL, check_writable, exclusive, locate, whole_folder
+from gpt1_jax.data.files import (
+    FULL,
+    check_writable,
+    exclusive,
+    is_remote,
+    locate,
+    whole_folder,
+)
 from gpt1_jax.data.progress import Bar, show_line
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import (
@@ -51,6 +58,9 @@ _INLINE_BYTES = 1 << 20  # smaller corpora are not worth starting processes for
 Say = Callable[[str], None]  # shows, or notes, a line
 _Encoded = tuple[np.ndarray, int, int]  # ids, words, bytes of cleaned UTF-8 text
 Encode = Callable[[Iterable[str], Bar], Iterator[_Encoded]]
+# Around the making of a folder of the cache: in a bucket, one host makes it for all.
+Share = Callable[[Path], contextlib.AbstractContextManager]
+_SHARED = "gpt1_jax.data.shared_cache:open_shared"
 
 
 def prepare_corpus(
@@ -77,7 +87,11 @@ def prepare_corpus(
       OSError: if the disk of the cache folder is full.
     """
     tell = show_line if progress else lambda text: None
-    cache = Path(locate(data.cache_dir or default_cache_dir(), local=True))
+    named = locate(data.cache_dir or default_cache_dir())
+    cache, share = Path(named), contextlib.nullcontext
+    if is_remote(named):
+        open_shared = find_named(_SHARED, str(named), "name a local folder")
+        cache, share = open_shared(named, tell, progress)
     _check_writable(cache)
     with _full_disk_explained(cache), exclusive(cache, tell) as doing:
         doing("looking for documents")
@@ -85,10 +99,10 @@ def prepare_corpus(
         if not valid:
             train, valid = hold_out(train, data.valid_fraction)
         encoder, encoder_dir = _find_tokenizer(
-            tokenizer, own_tokenizer, train, valid, cache, tell, doing
+            tokenizer, own_tokenizer, train, valid, cache, share, tell, doing
         )
         corpus = _find_corpus(
-            data, train, valid, encoder, encoder_dir, cache, progress, doing
+            data, train, valid, encoder, encoder_dir, cache, share, progress, doing
         )
     for warning in corpus.warnings:
         tell(f"WARNING: {warning}")
@@ -142,6 +156,7 @@ def _find_tokenizer(
     train: Sequence[Document],
     valid: Sequence[Document],
     cache: Path,
+    share: Share,
     tell: Say,
     doing: Say,
 ) -> tuple[Tokenizer, str | os.PathLike[str]]:
@@ -171,29 +186,28 @@ def _find_tokenizer(
         TOKENIZER.number, _TRAINING, config.vocab_size, config.train_megabytes,
         *([d.name, d.stamp] for d in train), *([] if config.lowercase else ["cased"]),
     )  # fmt: skip
-    if directory.exists():
-        try:
-            return load_tokenizer(directory), directory
-        except (ValueError, FileNotFoundError):
-            show_line(
-                f"The tokenizer cached in {directory} is damaged; training it again."
-            )
-            shutil.rmtree(directory)
-    doing("reading the corpus")
-    for document in valid:
-        document.read_digest()
-    doing(f"training a tokenizer of {config.vocab_size:,} entries")
-    case = (
-        "in lower case, as the paper's; --config.tokenizer.lowercase=False keeps "
-        "capitals"
-        if config.lowercase
-        else "with capitals"
-    )
-    tell(f"Training a tokenizer of {config.vocab_size:,} entries, {case}.")
-    lines = _training_lines(train, config.train_megabytes)
-    trained = SentencePieceTokenizer.train(lines, config.vocab_size, config.lowercase)
-    trained.save(directory)
-    return load_tokenizer(directory), directory
+    with share(directory):
+        if directory.exists():
+            try:
+                return load_tokenizer(directory), directory
+            except (ValueError, FileNotFoundError):
+                show_line(f"The cached {directory} is damaged; training it again.")
+                shutil.rmtree(directory)
+        doing("reading the corpus")
+        for document in valid:
+            document.read_digest()
+        doing(f"training a tokenizer of {config.vocab_size:,} entries")
+        case = (
+            "in lower case, as the paper's; --config.tokenizer.lowercase=False keeps "
+            "capitals"
+            if config.lowercase
+            else "with capitals"
+        )
+        tell(f"Training a tokenizer of {config.vocab_size:,} entries, {case}.")
+        lines = _training_lines(train, config.train_megabytes)
+        size, lowercase = config.vocab_size, config.lowercase
+        SentencePieceTokenizer.train(lines, size, lowercase).save(directory)
+        return load_tokenizer(directory), directory
 
 
 def _training_lines(documents: Sequence[Document], megabytes: float) -> Iterator[str]:
@@ -221,6 +235,7 @@ def _find_corpus(
     tokenizer: Tokenizer,
     tokenizer_dir: str | os.PathLike[str],
     cache: Path,
+    share: Share,
     progress: bool,
     doing: Say,
 ) -> Corpus:
@@ -230,26 +245,27 @@ def _find_corpus(
         CORPUS.number, _CLEANING, tokenizer.digest, *([d.name, d.stamp] for d in train),
         "valid", data.valid_fraction, *([d.name, d.stamp] for d in valid),
     )  # fmt: skip
-    if directory.exists():
-        try:
-            return open_corpus(directory)
-        except DamagedCorpus as error:
-            show_line(f"{error.problem}; making the damaged corpus again.")
-            shutil.rmtree(directory)
-    doing("reading the corpus")
-    for document in (*train, *valid):
-        document.check(tokenizer)
-    num_bytes = sum(document.num_bytes for document in (*train, *valid))
-    doing(f"tokenising {num_bytes / 1e6:,.1f} MB of text")
-    inline = num_bytes < _INLINE_BYTES
-    workers = 1 if inline else data.num_workers or os.cpu_count() or 1
-    with (
-        whole_folder(directory) as partial,
-        Bar("tokenise", num_bytes, "B", active=progress, unit_scale=True) as bar,
-        start_encoders(tokenizer_dir, workers) as encode,
-    ):
-        _write_corpus(Path(partial), data, train, valid, tokenizer, encode, bar)
-    return open_corpus(directory)
+    with share(directory):
+        if directory.exists():
+            try:
+                return open_corpus(directory)
+            except DamagedCorpus as error:
+                show_line(f"{error.problem}; making the damaged corpus again.")
+                shutil.rmtree(directory)
+        doing("reading the corpus")
+        for document in (*train, *valid):
+            document.check(tokenizer)
+        num_bytes = sum(document.num_bytes for document in (*train, *valid))
+        doing(f"tokenising {num_bytes / 1e6:,.1f} MB of text")
+        inline = num_bytes < _INLINE_BYTES
+        workers = 1 if inline else data.num_workers or os.cpu_count() or 1
+        with (
+            whole_folder(directory) as partial,
+            Bar("tokenise", num_bytes, "B", active=progress, unit_scale=True) as bar,
+            start_encoders(tokenizer_dir, workers) as encode,
+        ):
+            _write_corpus(Path(partial), data, train, valid, tokenizer, encode, bar)
+        return open_corpus(directory)
 
 
 def _write_corpus(

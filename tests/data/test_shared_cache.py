@@ -1,0 +1,397 @@
+"""A cache in a bucket: who makes a corpus, who fetches it, what killed hosts leave."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import bucket
+import pytest
+from tiny_run import ROOT
+
+from gpt1_jax.data import corpus, shared_cache
+from gpt1_jax.data.corpus import prepare_corpus
+from gpt1_jax.data.files import write_json
+from gpt1_jax.data.shards import TokenReader, open_corpus
+from gpt1_jax.errors import UserError
+
+
+class Killed(BaseException):
+    """Ends a host in the middle of its work."""
+
+
+@pytest.fixture
+def shared(tmp_path, monkeypatch):
+    """The bucket, which is a folder here; hosts wait for a moment, not for a minute."""
+    monkeypatch.setattr(corpus, "is_remote", lambda path: "bucket" in str(path))
+    for name, seconds in (
+        ("BEAT_SECONDS", 0.02),
+        ("PATIENCE_SECONDS", 0.2),
+        ("SETTLE_SECONDS", 0.0),
+        ("_POLL_SECONDS", 0.02),
+    ):
+        monkeypatch.setattr(shared_cache, name, seconds)
+    return tmp_path / "bucket"
+
+
+@pytest.fixture
+def prepare_on(tmp_path, shared, data_config, tokenizer_config, make_text, monkeypatch):
+    """`prepare_on(host)`: prepares a text with this host's disk, and the bucket."""
+    (tmp_path / "books").mkdir()
+    for number in range(3):
+        (tmp_path / "books" / f"{number}.txt").write_text(make_text(300, str(number)))
+
+    def run(host, progress=False, **arguments):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / host))
+        data = data_config(cache_dir=str(shared), valid_fraction=0.3)
+        return prepare_corpus(data, tokenizer_config(), progress=progress, **arguments)
+
+    return run
+
+
+def no_work(*args):
+    raise AssertionError("this host has nothing to make")
+
+
+def all_tokens(prepared):
+    return [
+        TokenReader(prepared, split).read(0, 10**6).tolist()
+        for split in ("train", "valid")
+    ]
+
+
+def records(shared):
+    return sorted(shared.glob("*/*/shared.json"))
+
+
+def test_a_second_host_fetches_what_the_first_has_made(
+    prepare_on, shared, tmp_path, monkeypatch
+):
+    first, tokenizer = prepare_on("a")
+    assert len(records(shared)) == 2  # the tokenizer and the corpus
+    assert not list(shared.glob("*/*/lease.json"))
+    monkeypatch.setattr(corpus, "start_encoders", no_work)
+    monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
+    second, same = prepare_on("b")
+    assert second.directory.is_relative_to(tmp_path / "b")
+    assert (second.digest, same.digest) == (first.digest, tokenizer.digest)
+    assert all_tokens(second) == all_tokens(first)
+    third, _ = prepare_on("c", own_tokenizer=first.directory.parents[1] / "tokenizers" /
+                          records(shared)[1].parent.name)  # fmt: skip
+    assert third.digest == first.digest
+
+
+def test_what_a_host_had_made_before_is_shared_without_making_it(
+    prepare_on, shared, monkeypatch
+):
+    first, _ = prepare_on("a")
+    shutil.rmtree(shared)
+    monkeypatch.setattr(corpus, "start_encoders", no_work)
+    prepare_on("a")
+    second, _ = prepare_on("b")
+    assert second.digest == first.digest
+
+
+@contextlib.contextmanager
+def dying(module, name, calls=0):
+    """Kills the host in a call of a function, after a number of earlier ones.
+
+    A host that is killed cannot give back its lease.
+    """
+    function, counted = getattr(module, name), []
+    give_back = shared_cache._give_back
+
+    def die(*args, **kwargs):
+        counted.append(args)
+        if len(counted) > calls:
+            raise Killed
+        return function(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(module, name, die)
+        patch.setattr(
+            shared_cache,
+            "_give_back",
+            lambda lease: len(counted) > calls or give_back(lease),
+        )
+        yield
+
+
+STAGES = {  # where the first host dies
+    "tokenising": (corpus, "_write_corpus", 0),
+    "uploading the tokenizer": (shared_cache, "_copy", 1),
+    "uploading the corpus": (shared_cache, "_copy", 3),
+    "before the record": (shared_cache, "write_json", 3),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("next_host", ["a", "b"])
+def test_whoever_is_next_goes_on_for_a_host_that_died(
+    stage, next_host, prepare_on, shared
+):
+    with dying(*STAGES[stage]):
+        prepare_on("a")
+    assert len(records(shared)) < 2
+    after, _ = prepare_on(next_host)
+    assert len(records(shared)) == 2
+    for record in records(shared):  # and nothing else is left
+        kept = {json.loads(record.read_text())["folder"], record.name}
+        assert {path.name for path in record.parent.iterdir()} == kept
+    shutil.rmtree(shared)
+    alone, _ = prepare_on("c")
+    assert after.digest == alone.digest
+
+
+def test_a_host_that_dies_while_it_fetches_has_nothing_and_fetches_again(
+    prepare_on, tmp_path
+):
+    first, _ = prepare_on("a")
+    with dying(shared_cache, "_copy", 3):
+        prepare_on("b")
+    assert not list((tmp_path / "b").glob("gpt1_jax/corpora/*"))
+    assert prepare_on("b")[0].digest == first.digest
+
+
+# --- what the bucket holds ----------------------------------------------------
+
+
+def flipped(record):
+    folder = record.parent / json.loads(record.read_text())["folder"]
+    path = max(folder.iterdir(), key=lambda each: each.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def missing(record):
+    folder = record.parent / json.loads(record.read_text())["folder"]
+    next(folder.glob("*.bin")).unlink()
+
+
+def changed(**values):
+    def change(record):
+        record.write_text(json.dumps({**json.loads(record.read_text()), **values}))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (flipped, "differs from its checksum"),
+        (missing, "lacks a file"),
+        (changed(folder="../.."), "is damaged (a name with folders)"),
+        (changed(sizes={"../../x": 1}), "is damaged (a name with folders)"),
+        (changed(sizes=3), "is damaged ("),
+    ],
+)
+def test_a_damaged_bucket_is_noticed_and_mended(
+    damage, said, prepare_on, shared, tmp_path, capsys
+):
+    first, _ = prepare_on("a")
+    damage(records(shared)[0])  # of the corpus
+    second, _ = prepare_on("b", progress=True)
+    out = capsys.readouterr().out
+    assert said in out and "; making " in out
+    assert second.digest == first.digest
+    assert not (tmp_path / "b" / "x").exists()
+    third, _ = prepare_on("c")
+    assert third.digest == first.digest
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"folder":'])
+def test_a_record_that_cannot_be_read_is_none(text, prepare_on, shared):
+    first, _ = prepare_on("a")
+    records(shared)[0].write_text(text)
+    assert prepare_on("b")[0].digest == first.digest
+    assert json.loads(records(shared)[0].read_text())["folder"]
+
+
+# --- waiting ------------------------------------------------------------------
+
+
+def test_a_host_waits_for_one_at_work_and_says_for_whom(
+    prepare_on, shared, monkeypatch, capsys, tmp_path
+):
+    first, _ = prepare_on("a")
+    record = records(shared)[0]
+    text = record.read_text()
+    record.unlink()
+    lease = record.with_name("lease.json")
+    held = {"owner": "x", "host": "host-7", "pid": 12, "doing": "tokenising 9 MB"}
+
+    def work():
+        for count in range(25):  # longer than a host is waited for without a sign
+            write_json(lease, {**held, "count": count})
+            time.sleep(0.03)
+        record.write_text(text)
+        lease.unlink()
+
+    write_json(lease, {**held, "count": -1})
+    thread = threading.Thread(target=work)
+    thread.start()
+    monkeypatch.setattr(corpus, "start_encoders", no_work)
+    second, _ = prepare_on("b", progress=True)
+    thread.join()
+    assert second.digest == first.digest
+    assert (
+        f"{record.parent} is being made by process 12 on host-7, tokenising 9 MB; "
+        "waiting (0 s)." in capsys.readouterr().out
+    )
+
+
+def test_a_lease_whose_counter_stands_still_is_taken_over(prepare_on, shared, capsys):
+    first, _ = prepare_on("a")
+    record = records(shared)[0]
+    record.unlink()
+    lease = {"owner": "x", "host": "host-7", "pid": 12, "count": 3}
+    record.with_name("lease.json").write_text(json.dumps(lease))
+    second, _ = prepare_on("b", progress=True)
+    assert second.digest == first.digest
+    assert "Process 12 on host-7 no longer works." in capsys.readouterr().out
+    assert not record.with_name("lease.json").exists()
+
+
+def test_of_two_hosts_at_work_the_first_record_counts(
+    prepare_on, shared, monkeypatch, tmp_path
+):
+    first, _ = prepare_on("a")
+    before = [record.read_text() for record in records(shared)]
+    for record in records(shared):  # the other host sees none until it is done
+        record.rename(record.with_name("hidden"))
+    publish = shared_cache._publish
+
+    def publish_late(folder, remote, progress):
+        (remote / "hidden").rename(remote / "shared.json")
+        publish(folder, remote, progress)
+
+    monkeypatch.setattr(shared_cache, "_publish", publish_late)
+    second, _ = prepare_on("b")
+    assert [record.read_text() for record in records(shared)] == before
+    assert second.digest == first.digest
+
+
+# --- what is refused ----------------------------------------------------------
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_fetched(
+    prepare_on, monkeypatch, tmp_path
+):
+    prepare_on("a")
+    usage = shutil.disk_usage(tmp_path)._replace(free=10)
+    monkeypatch.setattr(shared_cache.shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(UserError, match="Make room, or set XDG_CACHE_HOME"):
+        prepare_on("b")
+
+
+def test_a_bucket_that_cannot_be_written_is_refused_before_any_work(
+    prepare_on, shared, monkeypatch
+):
+    def refuse(*args):
+        raise PermissionError(13, "denied")
+
+    monkeypatch.setattr(shared_cache, "write_json", refuse)
+    monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
+    with pytest.raises(PermissionError, match=r"cannot be written \(denied\); name"):
+        prepare_on("a")
+
+
+# --- hosts that are processes, and a bucket of Google's kind ------------------
+
+# Prepares with a cache in the bucket; dies by SIGKILL in the Nth call of a function.
+HOST = """
+import os, signal, sys
+from gpt1_jax.config.sections import DataConfig, TokenizerConfig
+from gpt1_jax.data import corpus, shared_cache
+
+if __name__ == "__main__":
+    texts, module, name, calls = sys.argv[1:]
+    shared_cache.BEAT_SECONDS, shared_cache.PATIENCE_SECONDS = 0.5, 4.0
+    if name:
+        module = {"corpus": corpus, "shared_cache": shared_cache}[module]
+        function, left = getattr(module, name), [int(calls)]
+        def die(*args, **kwargs):
+            left[0] -= 1
+            if left[0] < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+        setattr(module, name, die)
+    data = DataConfig("text", texts, "", 0.1, "text", "text", "",
+                      "gs://bucket/cache", 1)
+    tokenizer = TokenizerConfig("sentencepiece", 400, True, "", 1.0)
+    print("digest", corpus.prepare_corpus(data, tokenizer)[0].digest)
+"""
+
+
+@pytest.fixture
+def start(tmp_path, corpus_dir):
+    """`start(host, stage)`: a host that prepares, with its own disk."""
+    pytest.importorskip("gcsfs", reason="gcsfs is not installed")
+    (tmp_path / "host.py").write_text(HOST)
+    with bucket.serving() as variables:
+
+        def run(host, stage=("", "", 0)):
+            return subprocess.Popen(
+                [
+                    sys.executable,
+                    "host.py",
+                    str(corpus_dir / "texts"),
+                    *map(str, stage),
+                ],
+                cwd=tmp_path,
+                env={
+                    **os.environ,
+                    **variables,
+                    "PYTHONPATH": str(ROOT),
+                    "XDG_CACHE_HOME": str(tmp_path / host),
+                },
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+
+        yield run
+
+
+def digest(process):
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, output
+    return output.split("digest ")[1].strip(), output
+
+
+@pytest.mark.slow
+def test_of_two_processes_one_makes_the_corpus_and_the_other_fetches_it(
+    start, tmp_path
+):
+    both = [start("a"), start("b")]
+    found, outputs = zip(*map(digest, both), strict=True)
+    assert found[0] == found[1]
+    assert sum("Training a tokenizer" in output for output in outputs) == 1
+    folders = list(tmp_path.glob("?/gpt1_jax/corpora/*"))
+    assert len(folders) == 2
+    assert {open_corpus(folder).digest for folder in folders} == {found[0]}
+
+
+@pytest.mark.slow
+def test_hosts_killed_at_every_stage_end_with_the_same_corpus(start):
+    fetching = ("shared_cache", "_copy", 3)
+    for stage in (
+        ("corpus", "_write_corpus", 0),
+        ("shared_cache", "_copy", 1),  # the tokenizer is there
+    ):
+        process = start("a", stage)
+        output = process.communicate(timeout=120)[0]
+        assert process.returncode == -signal.SIGKILL, output
+    found, output = digest(start("a"))
+    assert "no longer works." in output
+    process = start("b", fetching)
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    again, output = digest(start("b"))
+    assert again == found and "Training" not in output
