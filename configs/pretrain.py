@@ -118,8 +118,12 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             train="",  # files, folders, globs, comma-separated; tfds: NAME:SPLIT
             valid="",  # the same; empty: hold out whole documents from train
             valid_fraction=0.02,  # of the bytes, to hold out if valid is empty
-            # The field to read from a .jsonl file's objects; "": read lines as text.
-            jsonl_field="text",
+            # The field or column to read from JSON, Parquet, CSV and TSV; "": read the
+            # lines of JSON, CSV and TSV as text.
+            text_field="text",
+            # What stands between the documents of a text file: "<|endoftext|>"; empty:
+            # a file is one document.
+            document_separator="",
             tfds_feature="text",  # the text feature of the dataset
             tfds_data_dir="",  # empty: TFDS' own default
             # gs://.. for several hosts; empty: $XDG_CACHE_HOME/gpt1_jax or

@@ -43,7 +43,7 @@ def resolve(config: JobConfig) -> Any:
                 for each in named
             ]
             if found != named:
-                section[name] = ",".join(found)
+                section[name] = found if place.several else found[0]
     return config if values == config.to_dict() else config_lib.load(values)
 
 

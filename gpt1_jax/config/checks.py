@@ -179,10 +179,11 @@ def _marks(kind: Any) -> tuple[Any, ...]:
 
 
 def split_paths(paths: str) -> list[str]:
-    """The names between commas; a file or folder that has commas in its name is one."""
+    r"""The names between commas; "\," or a name that exists keeps its commas."""
     if os.path.exists(os.path.expanduser(paths)):
         return [paths]
-    return [path.strip() for path in paths.split(",")]
+    parts = re.split(r"(?<!\\),", paths)
+    return [path.strip().replace(r"\,", ",") for path in parts]
 
 
 def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]:
@@ -209,8 +210,10 @@ def _key(*names: str) -> str:
 
 
 def _plain(kind: Any, value: Any) -> Any:
-    """Turns lists into tuples, and numbers among names back into text."""
-    names = find_mark(kind, Commas) is not None
+    """Turns lists into tuples, or paths; and numbers among names back into text."""
+    names, place = find_mark(kind, Commas) is not None, find_mark(kind, Place)
+    if place and place.several and isinstance(value, list | tuple):
+        return ",".join(str(path).replace(",", r"\,") for path in value)
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if not (get_origin(kind) is tuple and isinstance(value, list | tuple)):
         return value

@@ -30,6 +30,7 @@ Config = TypeVar("Config", bound=JobConfig)
 # {"loss": null, "not_finite": {"loss": "NaN"}}.
 NOT_FINITE = "not_finite"
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+_RENAMED = {"data.jsonl_field": "data.text_field"}  # keys of 1.0
 
 
 def read_json(path: epath.PathLike) -> dict[str, Any]:
@@ -172,14 +173,14 @@ def without_local(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a.b": 1}`; lists become tuples."""
+    """`{"a": {"b": 1}}` as `{"a.b": 1}`, by today's keys; lists become tuples."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         require("." not in key, f"the key {key!r} holds a dot.")
         if isinstance(value, Mapping):
             flat.update(flatten(value, f"{prefix}{key}."))
         else:
-            flat[f"{prefix}{key}"] = _tuples(value)
+            flat[_RENAMED.get(prefix + key, prefix + key)] = _tuples(value)
     return flat
 
 

@@ -222,7 +222,8 @@ class DataConfig(Section):
     train: ByContent[Files]
     valid: ByContent[Files]
     valid_fraction: Annotated[float, within("(0, 1)")]
-    jsonl_field: str
+    text_field: str
+    document_separator: Annotated[str, Newer("")]
     tfds_feature: str
     tfds_data_dir: Annotated[ByContent[File], Local("")]
     cache_dir: CacheFolder

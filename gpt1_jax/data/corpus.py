@@ -116,7 +116,7 @@ def prepare_corpus(
 # the documents for training and, if they are named separately, for validation. It
 # refuses what does not exist, and text that is named for both.
 SOURCES = {
-    "text": "gpt1_jax.data.documents:find_text",  # files of plain text or JSON lines
+    "text": "gpt1_jax.data.documents:find_text",  # files of text or of records
     "builtin": "gpt1_jax.data.builtin:find_text",  # the documentation on this machine
     "tfds": "gpt1_jax.data.tfds:find_text",  # a TensorFlow Datasets corpus
     "tokens": "gpt1_jax.data.token_files:find_tokens",  # made by other programs
@@ -288,9 +288,9 @@ def _write_corpus(
         for ids, words, num_bytes in encoded:
             writer.add(ids, words, num_bytes)
             document_tokens[names.popleft()] += len(ids)
-        counts.append(writer.counts(len(documents)))
+        counts.append(writer.counts(sum(each.count for each in documents)))
     in_train, in_valid = counts
-    if not valid:
+    if not in_valid.tokens:
         in_train, in_valid = cut_validation(
             directory, in_train, dtype, data.valid_fraction
         )

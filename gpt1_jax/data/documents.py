@@ -8,14 +8,12 @@ import codecs
 import dataclasses
 import functools
 import glob
-import gzip
 import hashlib
 import io
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from etils import epath
 
@@ -29,10 +27,12 @@ from gpt1_jax.data.files import (
     locate,
 )
 from gpt1_jax.data.text import (
+    COMPRESSED,
     encoding_hint,
     refuse_binary,
     refuse_json,
     refuse_other_name,
+    unpacked_name,
 )
 from gpt1_jax.errors import UserError, find_named
 
@@ -46,11 +46,11 @@ class Document:
     Attributes:
       name: a path, a module's name, or a dataset and a row.
       stamp: changes when the text does: a file's size and time, or versions.
-      num_bytes: for progress and for the share to hold out; of a .gz file, its size
-        on disk.
+      num_bytes: for progress and for the share to hold out; a file's size on disk.
       chunks: reads the text, in pieces of any size.
       may_be_blank: whether the text may be only white space, as rows of a dataset are;
         a blank file is a mistake.
+      count: how many documents it holds; where a mark separates them, once it is read.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Document:
     num_bytes: int
     chunks: Callable[[], Iterable[str]]
     may_be_blank: bool = False
+    count: int = 1
     _digest: str | None = dataclasses.field(
         default=None, init=False, repr=False, compare=False
     )
@@ -119,8 +120,9 @@ def cut_blocks(chunks: Iterable[str]) -> Iterator[str]:
         yield rest if rest.endswith("\n") else rest + "\n"
 
 
-# --- text files: plain text and other formats, gzipped or not -----------------
+# --- text files: plain text and other formats, compressed or not --------------
 
+COMMA_HINT = r" Write \, for a comma in a name, and in a glob [[] for [."
 TRAIN_KEY, VALID_KEY = "config.data.train", "config.data.valid"
 
 
@@ -128,26 +130,30 @@ class TextFormat(NamedTuple):
     """How the text of a file is read.
 
     Attributes:
-      read: MODULE:FUNCTION of a function that takes the path and yields the text, in
-        pieces of any size.
-      has_field: whether the file holds records, of which one field is the text. Then
-        the function also takes the key that names the file, for messages, and the name
-        of the field.
+      read: MODULE:FUNCTION of a function that takes the path, the key that names the
+        file, for messages, and the name of the text field of records. It yields the
+        text, in pieces of any size.
+      has_field: whether the file holds records, of which one field is the text.
+      in_folders: whether folders are searched for it.
     """
 
     read: str
     has_field: bool = False
+    in_folders: bool = True
 
 
 _PLAIN = TextFormat("gpt1_jax.data.documents:read_plain_text")
-_JSON_LINES = TextFormat("gpt1_jax.data.json_lines:read_field", has_field=True)
-# Suffixes of file names, in lower case and without .gz; other files are plain text.
+_JSON = TextFormat("gpt1_jax.data.json_lines:read_field", has_field=True)
+_PARQUET = TextFormat("gpt1_jax.data.parquet:read_field", has_field=True)
+# In a folder of texts, these may describe the others.
+_TABLE = TextFormat("gpt1_jax.data.tables:read_field", has_field=True, in_folders=False)
+# By the suffix of a name, in lower case and uncompressed; other files are plain text.
 TEXT_FORMATS = {
-    ".txt": _PLAIN,
-    ".text": _PLAIN,
-    ".md": _PLAIN,
-    ".jsonl": _JSON_LINES,
-    ".ndjson": _JSON_LINES,
+    **dict.fromkeys((".txt", ".text", ".md"), _PLAIN),
+    **dict.fromkeys((".jsonl", ".ndjson"), _JSON),
+    ".parquet": _PARQUET,
+    ".json": _JSON._replace(in_folders=False),
+    **dict.fromkeys((".csv", ".tsv"), _TABLE),
 }
 
 
@@ -158,14 +164,17 @@ def find_text(
 
     Raises:
       FileNotFoundError, ValueError: as `text_documents`, or if a file is named for
-        both.
+        both, or `document_separator` is in none.
     """
     del cache_dir, say
-    field = config.jsonl_field
-    train = text_documents(config.train, TRAIN_KEY, field)
-    valid = text_documents(config.valid, VALID_KEY, field)
+    train = text_documents(config.train, TRAIN_KEY, config.text_field)
+    valid = text_documents(config.valid, VALID_KEY, config.text_field)
     refuse_shared(train, valid)
-    return train, valid
+    if not config.document_separator:
+        return train, valid
+    name = "config.data.document_separator"
+    separate = find_named("gpt1_jax.data.separated:separate", name, "leave it empty")
+    return separate(train, valid, config)
 
 
 def refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
@@ -185,18 +194,17 @@ def _identity(document: Document) -> str:
     return os.path.realpath(document.name) if is_file else document.name
 
 
-def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
+def text_documents(paths: str, key: str, field: str) -> list[Document]:
     """One document for each file that `paths` names.
 
     Args:
-      paths: files, folders and globs, separated by commas (or one that has commas in
-        its name); local or gs://. Folders are searched for the suffixes in
-        `TEXT_FORMATS`, each also as .gz, in lower or upper case; hidden files and
-        folders are skipped.
+      paths: files, folders and globs, as `split_paths` divides them; local or gs://.
+        Folders are searched for suffixes in `TEXT_FORMATS`, compressed or not, in lower
+        or upper case; hidden files and folders are skipped.
       key: the configuration key, for messages.
-      jsonl_field: the field to read from each record of a file that holds records,
-        such as JSON lines; if empty, such files count as plain text and are not looked
-        for in folders.
+      field: the field to read from each record of a file that holds records, such as
+        JSON lines; if empty, such files count as plain text and are not looked for in
+        folders.
 
     Returns:
       The documents sorted by path.
@@ -206,8 +214,11 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
       ValueError: if a file is empty or its name says that it is not text, or there is
         no entry between the commas.
     """
-    formats = TEXT_FORMATS.items()
-    suffixes = tuple(end for end, how in formats if jsonl_field or not how.has_field)
+    suffixes = tuple(
+        end
+        for end, how in TEXT_FORMATS.items()
+        if how.in_folders and (field or not how.has_field)
+    )
     files: dict[str, epath.Path] = {}
     for entry in filter(None, split_paths(paths)):
         found = expand_paths(entry, suffixes)
@@ -215,19 +226,12 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
             raise FileNotFoundError(
                 f"{key}: {entry!r} names no file{from_where(entry)}. A folder is "
                 f"searched for {', '.join(suffixes)}, and for .txt.gz and so on; a "
-                f"glob such as 'books/**/*.txt' takes any name.{name_hint(paths)}"
+                f"glob such as 'books/**/*.txt' takes any name.{COMMA_HINT}"
             )
         files.update({str(path): path for path in found})
     if paths and not files:
         raise UserError(f"{key}={paths!r} names no file.")
-    return [_document(files[name], key, jsonl_field) for name in sorted(files)]
-
-
-def name_hint(paths: str) -> str:
-    """How to write names with commas or brackets, for a message; "" without them."""
-    if "," not in paths and "[" not in paths:
-        return ""
-    return " Among several names or in a glob, write ? for a comma and [[] for [."
+    return [_document(files[name], key, field) for name in sorted(files)]
 
 
 def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
@@ -257,10 +261,10 @@ def _is_hidden(path: epath.Path, top: epath.Path) -> bool:
 
 
 def _has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
-    return name.lower().removesuffix(".gz").endswith(suffixes)
+    return unpacked_name(name).endswith(suffixes)
 
 
-def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
+def _document(path: epath.Path, key: str, field: str) -> Document:
     try:
         stat = path.stat()
     except FileNotFoundError:
@@ -276,29 +280,37 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
     if how is None:
         refuse_other_name(f"{key}: {path}")
         how = _PLAIN
-    if how not in (_PLAIN, _JSON_LINES):  # another reader makes another text
-        stamp += f"-{how.read}"
-    if how.has_field and not jsonl_field:  # to be read as plain text
+    if how.has_field and not field:  # to be read as plain text
         return Document(str(path), stamp, stat.length, functools.partial(decode, path))
-    read = find_named(how.read, str(path), f"leave it out of {key}")
-    chunks = functools.partial(read, path)
+    if how.read not in (_PLAIN.read, _JSON.read):  # another reader makes another text
+        stamp += f"-{how.read}"
     if how.has_field:
-        stamp += f"-{jsonl_field}"
-        chunks = functools.partial(read, path, key, jsonl_field)
+        stamp += f"-{field}"
+    find_named(how.read, str(path), f"leave it out of {key}")  # before any work
+    chunks = functools.partial(_read, path, how, key, field)
     return Document(str(path), stamp, stat.length, chunks)
 
 
-def read_plain_text(path: epath.Path) -> Iterator[str]:
-    """The text of a file of plain text, gzipped or not.
+def _read(path: epath.Path, how: TextFormat, key: str, field: str) -> Iterable[str]:
+    """The text of a file; that of Parquet whatever its name says."""
+    with path.open("rb") as file:
+        how = _PARQUET if file.read(5) == b"PAR1\x15" else how
+    read = find_named(how.read, str(path), f"leave it out of {key}")
+    return read(path, key, field)
+
+
+def read_plain_text(path: epath.Path, key: str, field: str) -> Iterator[str]:
+    """The text of a file of plain text, compressed or not.
 
     Raises:
       UserError: as `decode`, or if it is JSON.
     """
+    del key, field
     return refuse_json(decode(path), str(path))
 
 
 def decode(path: epath.Path, *, is_plain: bool = True) -> Iterator[str]:
-    """The text of a file, gzipped or not, in chunks, with all line ends as newlines.
+    """The text of a file, compressed or not, in chunks, with line ends as newlines.
 
     Args:
       path: the file.
@@ -306,15 +318,18 @@ def decode(path: epath.Path, *, is_plain: bool = True) -> Iterator[str]:
         reads one of these passes False.
 
     Raises:
-      UserError: if the bytes are not UTF-8 or the gzip file is damaged.
+      UserError: if the bytes are not UTF-8 or the compressed file is damaged.
     """
     utf8 = codecs.getincrementaldecoder("utf-8-sig")()
     decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
     position, is_ascii = 0, True
     try:
-        with path.open("rb") as raw:
-            zipped = path.name.lower().endswith(".gz")
-            stream: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
+        with path.open("rb") as stream:
+            is_compressed = stream.read(8).startswith(tuple(COMPRESSED.values()))
+            stream.seek(0)
+            if is_compressed:
+                unpack = "gpt1_jax.data.compression:Unpacked"
+                stream = find_named(unpack, str(path), "unpack it")(stream, str(path))
             while data := stream.read(BLOCK_CHARS):
                 if is_plain and not position:
                     refuse_binary(data, str(path))
@@ -328,8 +343,6 @@ def decode(path: epath.Path, *, is_plain: bool = True) -> Iterator[str]:
             f"position {position + error.start}. "
             f"{encoding_hint(error, after_utf8=not is_ascii)}"
         ) from error
-    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise UserError(f"{path} is damaged or not a gzip file: {error}.") from error
 
 
 # --- which documents are held out for validation ------------------------------

@@ -1,5 +1,6 @@
-"""JSON lines: an object on each line of a file, and a text in each object."""
+"""JSON: an object on each line of a file or in its list, with a text in each."""
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from gpt1_jax.data.documents import decode
 from gpt1_jax.data.text import brief
 from gpt1_jax.errors import UserError
 
+MOST_CHARACTERS = 1 << 26  # in a line of training text: more than any book has
 RowsRead = Iterator[tuple[str, dict[Any, Any]]]  # where a row is, and its cells
 
 
@@ -79,19 +81,73 @@ def _check_characters(value: Any, where: str) -> None:
 
 
 def read_field(path: epath.Path, key: str, field: str) -> Iterator[str]:
-    """The text field of each object in a JSON lines file, a newline after each.
+    """The text field of JSON objects, on lines or in one list, a newline after each.
 
     Args:
-      path: the file, gzipped or not.
+      path: the file, compressed or not.
       key: the configuration key that names it, for messages.
       field: the text field.
 
     Raises:
-      UserError: naming the line that is not an object with text in that field.
+      UserError: naming what is not an object with text in that field.
     """
-    lines = _lines(decode(path))
-    rows = read_json_lines(lines, str(path), only_column=field)
+    chunks = decode(path)
+    begin = ""
+    while not begin.strip() and (chunk := next(chunks, None)) is not None:
+        begin += chunk
+    chunks = itertools.chain([begin], chunks)
+    if begin.lstrip().startswith("["):
+        rows = _read_list(chunks, str(path), field)
+    else:
+        lines = whole_lines(chunks, str(path))
+        rows = read_json_lines(lines, str(path), only_column=field)
     return read_texts(rows, field, key)
+
+
+def _read_list(chunks: Iterator[str], name: str, field: str) -> RowsRead:
+    """The objects of a JSON list, and where each is; a part of it is in memory."""
+    decoder, text, position, number = json.JSONDecoder(), "", 0, 0
+    for before in itertools.chain("[", itertools.repeat(",")):
+        where = f"{name}, object {number + 1} of the list"
+        text, position = _more(text, position, 1, chunks)
+        if number and text[position : position + 1] == "]":
+            break
+        if text[position : position + 1] != before:
+            raise UserError(f"{where}: a comma or ] is missing before it.")
+        text, position = _more(text, position + 1, 1, chunks)
+        if not number and text[position : position + 1] == "]":
+            break
+        while True:
+            try:
+                _, end = decoder.raw_decode(text, position)
+                break
+            except RecursionError as error:
+                raise UserError(f"{where}: this JSON is nested too deeply.") from error
+            except ValueError as error:  # unless the object goes on
+                size = len(text) - position
+                text, position = _more(text, position, 2 * size + 1, chunks)
+                if len(text) - position in (size, 0) or size > MOST_CHARACTERS:
+                    raise UserError(f"{where}: this is not JSON: {error}.") from error
+        number += 1  # noqa: SIM113
+        yield where, parse_json_object(text[position:end], where, field)
+        position = end
+    if text[position + 1 :].strip() or "".join(chunks).strip():
+        raise UserError(f"{name}: more text follows the list.")
+
+
+def _more(
+    text: str, position: int, wanted: int, chunks: Iterator[str]
+) -> tuple[str, int]:
+    """A text that has so many characters, if there are, at a position and after it.
+
+    White space is passed over at the position.
+    """
+    while True:
+        while text[position : position + 1].isspace():
+            position += 1
+        if len(text) - position >= wanted or (chunk := next(chunks, None)) is None:
+            return text, position
+        text, position = text[position:] + chunk, 0
 
 
 def read_texts(rows: RowsRead, field: str, key: str) -> Iterator[str]:
@@ -126,7 +182,7 @@ def missing_field(where: str, field: str, there: Iterable[Any], key: str = "") -
     """
     way_out = ""
     if key:
-        name = "name the text's field with --config.data.jsonl_field=NAME, or "
+        name = "name the text's field with --config.data.text_field=NAME, or "
         way_out = f"; {name * key.startswith('config.data.')}leave the file out"
     return (
         f"{where}: there is no field {field!r}; it has "
@@ -134,14 +190,32 @@ def missing_field(where: str, field: str, there: Iterable[Any], key: str = "") -
     )
 
 
-def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    """Whole lines; only a newline ends one, as JSON may hold other line breaks."""
+def whole_lines(chunks: Iterable[str], name: str) -> Iterator[str]:
+    """The lines of a text with their ends.
+
+    Only a newline ends a line, as JSON may hold other line breaks.
+
+    Args:
+      chunks: the text, in pieces.
+      name: the file's name, for messages.
+
+    Raises:
+      UserError: naming a line that is longer than any book.
+    """
     parts: list[str] = []
+    number, size = 1, 0
     for chunk in chunks:
         first, *others = chunk.split("\n")
         parts.append(first)
+        size += len(first)
+        if size > MOST_CHARACTERS:
+            raise UserError(
+                f"{name}:{number}: the line has more than {MOST_CHARACTERS:,} "
+                "characters, which no text has; leave the file out."
+            )
         for part in others:
             yield "".join(parts) + "\n"
-            parts = [part]
+            parts, size = [part], len(part)
+        number += len(others)
     if last := "".join(parts):
         yield last

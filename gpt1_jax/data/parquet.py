@@ -9,6 +9,10 @@ from etils import epath
 from gpt1_jax.data.json_lines import RowsRead, missing_field, read_texts
 from gpt1_jax.errors import UserError, from_extra
 
+with from_extra("text", "a Parquet file"):
+    import pyarrow
+    from pyarrow import parquet, types
+
 _BATCH_BYTES = 1 << 22  # decoded at a time, about
 _BATCH_ROWS = 1 << 13
 _LARGE = 1 << 26  # bytes; no book has as many
@@ -78,8 +82,6 @@ def read_field(path: epath.Path, key: str, field: str) -> Iterator[str]:
 
 
 def _is_text(kind: Any) -> bool:
-    from pyarrow import types
-
     kind = kind.value_type if types.is_dictionary(kind) else kind
     return types.is_string(kind) or types.is_large_string(kind)
 
@@ -90,10 +92,6 @@ def _opened(path: epath.PathLike) -> Iterator[tuple[Any, dict[str, Any]]]:
 
     Texts are read as dictionaries, so that one which many rows share is decoded once.
     """
-    with from_extra("text", f"{path}, a Parquet file,"):
-        import pyarrow
-        from pyarrow import parquet
-
     with epath.Path(path).open("rb") as file:
         try:
             schema = parquet.ParquetFile(file).schema_arrow

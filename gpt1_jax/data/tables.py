@@ -25,14 +25,21 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
+from gpt1_jax.data.documents import decode
 from gpt1_jax.data.files import append_to, locate, whole_file
-from gpt1_jax.data.json_lines import RowsRead, read_json_lines
+from gpt1_jax.data.json_lines import (
+    RowsRead,
+    read_json_lines,
+    read_texts,
+    whole_lines,
+)
 from gpt1_jax.data.text import (
     brief,
     encoding_hint,
     refuse_binary,
     refuse_json,
     refuse_other_name,
+    unpacked_name,
 )
 from gpt1_jax.errors import UserError, from_extra
 
@@ -170,8 +177,35 @@ def read_rows(
     """
     lines = text_lines(file, name)
     if format_name == "jsonl":
-        yield from read_json_lines(lines, name)
-        return
+        return read_json_lines(lines, name)
+    return _read_table(lines, name, format_name, header, as_published, skip_short)
+
+
+def read_field(path: epath.Path, key: str, field: str) -> Iterator[str]:
+    """The text column of a CSV or TSV file, a newline after each row.
+
+    Args:
+      path: the file, compressed or not; a TSV file's name says that it is one.
+      key: the configuration key that names it, for messages.
+      field: the column.
+
+    Raises:
+      UserError: as `read_rows`, or if there is no such column.
+    """
+    kind = "tsv" if unpacked_name(path.name).endswith(".tsv") else "csv"
+    lines = whole_lines(decode(path), str(path))
+    return read_texts(_read_table(lines, str(path), kind), field, key)
+
+
+def _read_table(
+    lines: Iterator[str],
+    name: str,
+    format_name: str,
+    header: bool = True,
+    as_published: bool = False,
+    skip_short: bool = False,
+) -> RowsRead:
+    """The rows of a table's lines, as `read_rows` says."""
     rows = _csv_rows(lines, name) if format_name == "csv" else _tsv_rows(lines)
     names: Sequence[Any] = ()
     first_short, num_short = "", 0

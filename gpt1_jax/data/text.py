@@ -28,10 +28,12 @@ _UNMARKED: dict[tuple[bool, ...], str] = {
 }
 _CONVERT = "Convert it, for example with iconv -f {} -t utf-8."
 
-_UNPACK = "Unpack it first; of compressed files, only .gz is read, as training text."
+# Compressed files, which are read as training text: suffixes and first bytes.
+COMPRESSED = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zst": b"(\xb5/"}
+_UNPACK = "Unpack it first."
 _WRITE_LINES = (
-    "If each line holds an object, end its name in .jsonl (training text: or in "
-    ".jsonl.gz); otherwise write its texts to a .txt file."
+    "If each line holds an object, end its name in .jsonl (of training text, also in "
+    ".json); otherwise write its texts to a .txt file."
 )
 _WRITE_ROWS = (
     "Write its texts to a .txt file, or to a .jsonl file with an object such as "
@@ -42,10 +44,7 @@ _NAME_TEXT = "Name the text that they were made from."
 # Files that are not plain text: kind, suffixes of the name, beginning in lower case,
 # and the way out.
 _OTHER_FILES: tuple[tuple[str, tuple[str, ...], tuple[bytes, ...], str], ...] = (
-    ("compressed by gzip", (), (b"\x1f\x8b",), _UNPACK),
-    ("compressed by bzip2", (".bz2",), (b"bzh91ay&sy",), _UNPACK),
-    ("compressed by xz", (".xz",), (b"\xfd7zxz",), _UNPACK),
-    ("compressed by zstd", (".zst",), (b"\x28\xb5\x2f\xfd",), _UNPACK),
+    ("compressed", (), tuple(map(bytes.lower, COMPRESSED.values())), _UNPACK),
     ("a zip archive", (".zip",), (b"pk\x03\x04",), _UNPACK),
     ("an archive", (".tar", ".tgz", ".7z", ".rar"), (b"7z\xbc\xaf",), _UNPACK),
     ("JSON", (".json", ".jsonl", ".ndjson", ".ipynb"), (), _WRITE_LINES),
@@ -81,15 +80,20 @@ _NO_TEXT = ("Cc", "Cn", "Co", "Cs")  # control, unassigned, private use, surroga
 _NUMBERS = "holds binary data, such as the numbers of tokens, not text. " + _NAME_TEXT
 
 
+def unpacked_name(name: str) -> str:
+    """A file's name in lower case, without the suffix of a compressed file."""
+    name = name.lower()
+    return name.removesuffix(next(filter(name.endswith, COMPRESSED), ""))
+
+
 def refuse_other_name(name: str) -> None:
-    """Refuses a file whose name says that it is not plain text, packed by gzip or not.
+    """Refuses a file whose name says that it is not plain text, compressed or not.
 
     Raises:
       UserError: saying what it is, and the way out.
     """
-    lower = name.lower()
     for what, endings, _, way_out in _OTHER_FILES:
-        if lower.removesuffix(".gz").endswith(endings):
+        if unpacked_name(name).endswith(endings):
             raise UserError(f"{name} is {what}, not plain text. {way_out}")
 
 

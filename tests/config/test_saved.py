@@ -42,7 +42,11 @@ def test_what_is_saved_is_loaded(loaded, job):
 
 
 NEWER = {  # than 1.0.0
-    "pretrain": {"tokenizer.lowercase": True, "log.wandb": False},
+    "pretrain": {
+        "tokenizer.lowercase": True,
+        "data.document_separator": "",
+        "log.wandb": False,
+    },
     "finetune": {"custom.name": "", "log.wandb": False},
     "convert": {
         "push_to": "",

@@ -1,11 +1,9 @@
 """Documents: cut into blocks, read from text files, held out for validation."""
 
-import bz2
 import dataclasses
 import gzip
 import hashlib
 import json
-import lzma
 import os
 import re
 import time
@@ -110,8 +108,8 @@ def test_the_time_to_cut_a_line_grows_with_its_length():
 KEY = "config.data.train"
 
 
-def text_documents(paths: str, key: str = KEY, jsonl_field: str = "text"):
-    return documents.text_documents(paths, key, jsonl_field)
+def text_documents(paths: str, key: str = KEY, field: str = "text"):
+    return documents.text_documents(paths, key, field)
 
 
 def text_of(document: Document) -> str:
@@ -199,17 +197,18 @@ def test_text_documents_take_a_name_that_is_there_as_it_stands(
         assert not document.name.startswith("./")
 
 
-def test_text_documents_among_several_need_a_pattern_for_a_comma(tmp_path):
+def test_text_documents_among_several_need_a_backslash_before_a_comma(tmp_path):
     for name in ("Austen, Jane.txt", "b [1].txt", "c.txt"):
         (tmp_path / name).write_text("text")
     one = f"{tmp_path}/Austen, Jane.txt"
     assert names(text_documents(one)) == ["Austen, Jane.txt"]
-    with pytest.raises(FileNotFoundError, match=r"write \? for a comma and \[\[\] for"):
+    with pytest.raises(FileNotFoundError, match=r"Write \\, for a comma .* \[\[\] for"):
         text_documents(f"{one},{tmp_path}/c.txt")
-    with pytest.raises(FileNotFoundError, match=r"write \? for a comma and \[\[\] for"):
+    with pytest.raises(FileNotFoundError, match=r"Write \\, for a comma .* \[\[\] for"):
         text_documents(f"{tmp_path}/b [1]*.txt")
-    written = f"{one.replace(',', '?')},{tmp_path}/b [[]1]*.txt"
-    assert names(text_documents(written)) == ["Austen, Jane.txt", "b [1].txt"]
+    for comma in ("?", "\\,"):
+        written = f"{one.replace(',', comma)},{tmp_path}/b [[]1]*.txt"
+        assert names(text_documents(written)) == ["Austen, Jane.txt", "b [1].txt"]
 
 
 @pytest.mark.parametrize("missing", ["nowhere.txt", "nowhere/*.txt", "*.none"])
@@ -296,18 +295,14 @@ def damaged_gzip(how: str) -> bytes:
         return data[: len(data) // 2]
     if how == "overwritten":
         return data[:10] + b"\xff" * 20 + data[30:]  # no such kind of deflate block
-    if how == "wrong checksum":
-        return data[:-8] + bytes(4) + data[-4:]
-    return b"plain text"
+    return data[:-8] + bytes(4) + data[-4:]  # a wrong checksum
 
 
-@pytest.mark.parametrize("how", ["cut", "overwritten", "wrong checksum", "plain"])
+@pytest.mark.parametrize("how", ["cut", "overwritten", "wrong checksum"])
 def test_text_document_damaged_gzip_is_named(tmp_path, how):
     (tmp_path / "book.txt.gz").write_bytes(damaged_gzip(how))
     (document,) = text_documents(str(tmp_path), KEY)
-    with pytest.raises(
-        ValueError, match=r"book\.txt\.gz is damaged or not a gzip file"
-    ):
+    with pytest.raises(UserError, match=r"book\.txt\.gz is damaged or cut short"):
         text_of(document)
 
 
@@ -374,12 +369,10 @@ def test_text_documents_take_a_link_to_a_file(books):
     assert text_of(document) == "book b\n"
 
 
-@pytest.mark.parametrize(
-    "name", ["a.zip", "a.txt.bz2", "a.txt.xz", "a.TXT.ZST", "a.tar.gz", "a.tgz", "a.7z"]
-)
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.zst", "a.TAR.gz", "a.tgz", "a.7z"])
 def test_text_documents_compressed_otherwise_are_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x00\x01")
-    with pytest.raises(ValueError, match=r"Unpack it first; .* only \.gz is") as raised:
+    with pytest.raises(ValueError, match="Unpack it first") as raised:
         text_documents(str(tmp_path / name))
     assert name in str(raised.value)
     assert KEY in str(raised.value)
@@ -389,11 +382,10 @@ def test_text_documents_compressed_otherwise_are_refused_by_name(tmp_path, name)
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("list.json", "JSON"),
-        ("c4.00000-of-01024.json.gz", "JSON"),
-        ("a.csv", "a table"),
-        ("a.tsv.gz", "a table"),
-        ("a.parquet", "a Parquet file"),
+        ("a.ipynb", "JSON"),
+        ("a.xlsx", "a table"),
+        ("a.ods.xz", "a table"),
+        ("a.arrow", "an Arrow file"),
         ("train.bin", "a file of numbers"),
         ("a.html", "HTML or XML"),
         ("a.pdf", "a PDF document"),
@@ -417,7 +409,6 @@ def test_text_documents_that_are_not_plain_text_are_refused_by_name(
     [
         (b'{"text": "one"}\n{"text": "two"}\n', "is JSON, not plain text"),
         (b'[\n  {"text": "one"},\n  {"text": "two"}\n]', "is JSON, not plain text"),
-        (b"PAR1\x15\x04\x15 one\n", "is a Parquet file, not plain text"),
         (bytes(range(0, 200, 2)) * 9, "holds binary data"),
         (np.arange(300, dtype="<u2").tobytes(), "holds binary data"),
         (np.arange(300, dtype="<i4").tobytes(), "holds binary data"),
@@ -443,20 +434,6 @@ def test_text_document_may_begin_with_a_bracket(tmp_path, text):
     assert text_of(document) == text
 
 
-@pytest.mark.parametrize(
-    ("compress", "what"),
-    [(bz2.compress, "bzip2"), (lzma.compress, "xz"), (gzip.compress, "gzip")],
-)
-def test_text_document_compressed_without_saying_so_is_refused(
-    tmp_path, compress, what
-):
-    (tmp_path / "a.txt").write_bytes(compress(os.urandom(999)))
-    (document,) = text_documents(str(tmp_path / "a.txt"))
-    with pytest.raises(ValueError, match=f"{what}.* only .gz is read") as raised:
-        text_of(document)
-    assert "iconv" not in str(raised.value)
-
-
 # --- JSON lines ---------------------------------------------------------------
 
 
@@ -480,7 +457,7 @@ def test_jsonl_documents_are_their_field(tmp_path, name, monkeypatch):
 def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", {"text": "one", "body": "two"})
     (one,), (other,), (plain,) = (
-        text_documents(path, jsonl_field=field) for field in ("text", "body", "")
+        text_documents(path, field=field) for field in ("text", "body", "")
     )
     assert [text_of(one), text_of(other)] == ["one\n", "two\n"]
     assert json.loads(text_of(plain)) == {"text": "one", "body": "two"}
@@ -499,7 +476,7 @@ def test_jsonl_documents_may_hold_anything_in_other_fields(tmp_path):
 def test_jsonl_documents_are_not_searched_for_without_a_field(books):
     write_jsonl(books / "x.jsonl", {"text": "one"})
     assert names(text_documents(str(books)))[-1] == "x.jsonl"
-    assert "x.jsonl" not in names(text_documents(str(books), jsonl_field=""))
+    assert "x.jsonl" not in names(text_documents(str(books), field=""))
 
 
 @pytest.mark.parametrize(
@@ -540,34 +517,29 @@ def test_a_format_is_a_line_in_the_table_and_a_function(
 ):
     """Its suffix is found in folders, and names that seem compressed are its own."""
     (tmp_path / "upside_down.py").write_text(
-        "def read(path, key='', field=''):\n"
-        "    yield path.read_text()[::-1] + key + field"
+        "def read(path, key, field):\n    yield path.read_text()[::-1] + key + field"
     )
     monkeypatch.syspath_prepend(tmp_path)
     form = documents.TextFormat("upside_down:read", has_field)
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "a.rev").write_text("txet")
-    (plain,) = text_documents(str(folder / "a.rev"), jsonl_field="body")
+    (plain,) = text_documents(str(folder / "a.rev"), field="body")
     monkeypatch.setitem(documents.TEXT_FORMATS, ".rev", form)
-    (document,) = text_documents(str(folder / "a.rev"), jsonl_field="body")
+    (document,) = text_documents(str(folder / "a.rev"), field="body")
     assert document.stamp != plain.stamp, "tokens of the other text would be found"
     (folder / "a.rev").unlink()
-    monkeypatch.setitem(documents.TEXT_FORMATS, ".rev.xz", form)
-    (folder / "a.REV.xz").write_text("txet")
-    (document,) = text_documents(str(folder), jsonl_field="body")
-    assert text_of(document) == "text" + (KEY + "body") * has_field
-    with pytest.raises(ValueError, match="compressed by xz"):
-        text_documents(str((folder / "a.REV.xz").rename(folder / "a.xz")))
-    monkeypatch.setitem(documents.TEXT_FORMATS, ".xz", form._replace(read="gone:read"))
+    (folder / "a.REV").write_text("txet")
+    (document,) = text_documents(str(folder), field="body")
+    assert text_of(document) == f"text{KEY}body"
+    monkeypatch.setitem(documents.TEXT_FORMATS, ".rev", form._replace(read="gone:read"))
     with pytest.raises(
-        ValueError, match=rf"a.xz needs gone, .* or leave it out of {KEY}"
+        ValueError, match=rf"a.REV needs gone, .* or leave it out of {KEY}"
     ):
-        text_documents(str(folder), jsonl_field="body")
-    monkeypatch.delitem(documents.TEXT_FORMATS, ".xz")
+        text_documents(str(folder), field="body")
     if has_field:
         with pytest.raises(FileNotFoundError, match="names no file"):
-            text_documents(str(folder), jsonl_field="")
+            text_documents(str(folder), field="")
 
 
 def test_a_format_may_read_what_plain_text_refuses(tmp_path):

@@ -81,7 +81,7 @@ def test_utf16_is_told_from_latin1(encoding, advice):
         ("page.html", r"is HTML or XML, .* Save its text as a \.txt file"),
         ("a.pdf", "is a PDF document"),
         ("train.bin", "is a file of numbers, .* the text that they were made from"),
-        ("a.txt.zst", "is compressed by zstd, .* Unpack it first"),
+        ("a.pdf.zst", "is a PDF document"),
         ("a.tar.gz", "is an archive"),
     ],
 )

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from gpt1_jax.config.checks import split_paths
-from gpt1_jax.data.documents import expand_paths, name_hint
+from gpt1_jax.data.documents import COMMA_HINT, expand_paths
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.tables import FORMATS, require_column
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -128,7 +128,7 @@ def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
         if not paths:
             raise FileNotFoundError(
                 f"config.data.files: {entry!r} names no file of pairs; a folder is "
-                f"searched for {', '.join(FORMATS)}.{name_hint(data.files)}"
+                f"searched for {', '.join(FORMATS)}.{COMMA_HINT}"
             )
         for path in paths:
             if path.suffix.lower() not in FORMATS:

@@ -104,7 +104,7 @@ def _frequency(config: ReadingTimesConfig, run: TrainedRun) -> Frequency:
         )
     say(f"Counting words in the text that {run.folder} was trained on, {data.train}.")
     try:
-        return _counted(data.train, "config.frequency_corpus", data.jsonl_field)
+        return _counted(data.train, "config.frequency_corpus", data.text_field)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"{error} Name text to count words in with --config.frequency_corpus=PATHS."
@@ -112,5 +112,5 @@ def _frequency(config: ReadingTimesConfig, run: TrainedRun) -> Frequency:
 
 
 @functools.cache
-def _counted(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
-    return count_words(paths, key, jsonl_field)
+def _counted(paths: str, key: str, text_field: str = "text") -> Frequency:
+    return count_words(paths, key, text_field)

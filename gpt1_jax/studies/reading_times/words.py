@@ -349,7 +349,7 @@ def _plain(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 # --- frequencies ----------------------------------------------------------------------
 
 
-def count_words(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
+def count_words(paths: str, key: str, text_field: str = "text") -> Frequency:
     """Counts the words of a text.
 
     A word is the text between white space, in lower case, with all but letters and
@@ -358,7 +358,7 @@ def count_words(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
     Args:
       paths: files, folders and globs.
       key: the configuration key that has them, for messages.
-      jsonl_field: the field to read of JSON lines.
+      text_field: the field to read of records.
 
     Returns:
       A function from a word to log10 of its count plus one, per million words, and
@@ -368,7 +368,7 @@ def count_words(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
       FileNotFoundError, UserError: if there is no such text.
     """
     as_written: collections.Counter[str] = collections.Counter()
-    for document in text_documents(paths, key, jsonl_field):
+    for document in text_documents(paths, key, text_field):
         for block in document.blocks():
             as_written.update(block.split())
     counts: collections.Counter[str] = collections.Counter()

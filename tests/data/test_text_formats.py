@@ -1,0 +1,183 @@
+"""Training text in each format and compression, and what is refused of it."""
+
+import bz2
+import gzip
+import json
+import lzma
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gpt1_jax.data import documents, json_lines
+from gpt1_jax.data.separated import separate
+from gpt1_jax.errors import UserError
+
+zstandard = pytest.importorskip("zstandard")
+
+KEY = "config.data.train"
+TEXTS = ["One naïve text.", "Two, with \u2028 a break", "", "日本 " * 40]
+OBJECTS = [{"id": 3, "text": text} for text in TEXTS]
+COMPRESS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
+CONTENT = {
+    "a.txt": "\n".join(TEXTS),
+    "a.jsonl": "\n".join(map(json.dumps, OBJECTS)),
+    "lines.json": "\n".join(map(json.dumps, OBJECTS)),
+    "list.json": json.dumps(OBJECTS, indent=1),
+    "a.csv": "id,text\n" + "\n".join(f'3,"{text}"' for text in TEXTS),
+    "a.tsv": "id\ttext\n" + "\n".join(f"3\t{text}" for text in TEXTS),
+}
+WHOLE = "\n".join(TEXTS)
+
+
+def text_of(path, field="text"):
+    (document,) = documents.text_documents(str(path), KEY, field)
+    return "".join(document.blocks())
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+@pytest.mark.parametrize("name", CONTENT)
+def test_text_is_the_same_in_every_format(tmp_path, monkeypatch, name, compression):
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 13)
+    path = tmp_path / f"{name}{compression}"
+    path.write_bytes(COMPRESS[compression](CONTENT[name].encode()))
+    assert "".join(text_of(path).split("\n")) == "".join(WHOLE.split("\n"))
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.txt", "a.jsonl", "part-0"])
+def test_parquet_is_read_whatever_its_name(tmp_path, name):
+    pq.write_table(pa.Table.from_pylist(OBJECTS), tmp_path / name)
+    assert text_of(tmp_path / name) == WHOLE + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "compression"), [("a.txt", ".zst"), ("a.jsonl", ".gz"), ("a.txt.gz", "")]
+)
+def test_a_compressed_file_is_known_by_its_content(tmp_path, name, compression):
+    content = CONTENT["a.jsonl" if "jsonl" in name else "a.txt"].encode()
+    (tmp_path / name).write_bytes(COMPRESS[compression](content))
+    assert text_of(tmp_path / name) == WHOLE + "\n"
+
+
+def test_frames_that_follow_each_other_are_one_text(tmp_path):
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(zstandard.compress(b"one ") + zstandard.compress(b"two\n"))
+    assert text_of(path) == "one two\n"
+
+
+def test_tables_in_a_folder_are_not_looked_for(tmp_path):
+    for name, content in CONTENT.items():
+        (tmp_path / name).write_text(content)
+    found = documents.text_documents(str(tmp_path), KEY, "text")
+    assert [each.name.rpartition("/")[2] for each in found] == ["a.jsonl", "a.txt"]
+
+
+LONG = b"a" * (1 << 15)
+REFUSED = {
+    "a.csv": (b"id,body\n1,a", "no field 'text'; it has 'id', 'body'; name the"),
+    "b.csv": (b"id,text\n1", "b.csv:2: the row has 1 columns"),
+    "a.json": (b'[{"text": 1}]', "a.json, object 1 of the list: .* is 1, not text"),
+    "b.json": (b'[{"text": "a"} {"text": "b"}]', "object 2 .*: a comma or ]"),
+    "c.json": (b'[{"text": "a"}, {"text"', "object 2 of the list: this is not JSON"),
+    "d.json": (b'[{"text": "a"}] []', "d.json: more text follows the list"),
+    "e.json": (b'[{"text": "a"}, "b"]', "object 2 of the list: this is 'b', not a"),
+    "f.json": (b"[" * 100_000, "nested too deeply"),
+    "g.json": (b'[{"text": "' + LONG, "object 1 of the list: this is not JSON"),
+    "a.jsonl.gz": (gzip.compress(LONG), r"a.jsonl.gz:1: the line has more than 16,384"),
+    "cut.txt.zst": (zstandard.compress(LONG)[:-2], "damaged or cut short as a .zst"),
+    "cut.txt.xz": (lzma.compress(LONG)[:-9], "damaged or cut short as a .xz"),
+    "bad.txt.xz": (lzma.compress(LONG)[:20] + LONG, "damaged or cut short as a .xz"),
+    "cut.txt.bz2": (bz2.compress(LONG)[:-9], "damaged or cut short as a .bz2"),
+    "bad.txt.bz2": (bz2.compress(LONG)[:9] + LONG, "damaged or cut short as a .bz2"),
+    "bad.txt.zst": (zstandard.compress(LONG)[:5] + LONG, "cut short as a .zst"),
+    "no.parquet": (b"plain text", "cannot be read as Parquet"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(json_lines, "MOST_CHARACTERS", 1 << 14)
+    content, message = REFUSED[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as raised:
+        text_of(tmp_path / name)
+    assert name in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("body", "no field 'body'; it has 'id', 'text', 'list'; name the text's field"),
+        ("list", "holds list<.*>, not text; its columns of text are text"),
+        ("id", "holds int64, not text"),
+        ("text", "row 2: the field 'text' is None, not text"),
+    ],
+)
+def test_a_parquet_column_without_text_is_refused(tmp_path, column, message):
+    rows = [{"id": 1, "text": "a", "list": ["a"]}, {"id": 2, "text": None, "list": []}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=message):
+        text_of(tmp_path / "a.parquet", column)
+
+
+# --- files that hold several documents ----------------------------------------
+
+
+MARK = "<|endoftext|>"
+STORIES = [f"Story {number}.\nIts end." for number in range(400)]
+
+
+@pytest.fixture
+def stories(tmp_path, data_config):
+    """`stories(**overrides)`: the parts of a file of stories."""
+    file = tmp_path / "stories.txt"
+    file.write_text(f"\n{MARK}\n".join(STORIES) + MARK)
+
+    def make(**overrides):
+        config = data_config(
+            **{"train": str(file), "document_separator": MARK, **overrides}
+        )
+        train = documents.text_documents(config.train, KEY, "text")
+        valid = documents.text_documents(config.valid, KEY, "text")
+        return separate(train, valid, config)
+
+    return make
+
+
+def told(document):
+    """The stories that a document holds; reading it counts them."""
+    text = "".join(document.blocks())
+    assert MARK not in text
+    found = [f"Story {each}".rstrip() for each in text.split("Story ")[1:]]
+    assert document.count == len(found)
+    return [each.replace("\n\n", "\n") for each in found]
+
+
+@pytest.mark.parametrize("block", [100, 1 << 18])
+def test_whole_documents_are_held_out_and_no_mark_is_left(stories, monkeypatch, block):
+    monkeypatch.setattr("gpt1_jax.data.separated.BLOCK_CHARS", block)
+    monkeypatch.setattr(documents, "BLOCK_CHARS", block)
+    (train,), (valid,) = stories(valid_fraction=0.1)
+    kept, held = told(train), told(valid)
+    assert sorted(kept + held) == sorted(STORIES)
+    assert 20 < len(held) < 60
+    assert valid.name == f"{train.name} (held out)"
+
+
+def test_nothing_is_held_out_of_files_beside_those_for_validation(stories, tmp_path):
+    (tmp_path / "other.txt").write_text(f"Story 1{MARK}Story 2")
+    (train,), (valid,) = stories(valid=str(tmp_path / "other.txt"))
+    assert told(train) == STORIES and told(valid) == ["Story 1", "Story 2"]
+
+
+def test_a_mark_that_never_occurs_is_refused(stories):
+    with pytest.raises(
+        UserError, match=r"document_separator='---' is in none .*stories"
+    ):
+        stories(document_separator="---")
