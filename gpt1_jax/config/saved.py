@@ -30,7 +30,7 @@ Config = TypeVar("Config", bound=JobConfig)
 # {"loss": null, "not_finite": {"loss": "NaN"}}.
 NOT_FINITE = "not_finite"
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-_RENAMED = {"data.jsonl_field": "data.text_field"}  # keys of 1.0
+RENAMED = {"data.jsonl_field": "data.text_field"}  # keys of 1.0
 
 
 def read_json(path: epath.PathLike) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat.update(flatten(value, f"{prefix}{key}."))
         else:
-            flat[_RENAMED.get(prefix + key, prefix + key)] = _tuples(value)
+            flat[RENAMED.get(prefix + key, prefix + key)] = _tuples(value)
     return flat
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from gpt1_jax.config.saved import flatten
+from gpt1_jax.config.saved import RENAMED, flatten
 from gpt1_jax.errors import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"  # in a checkout, a link to configs/
@@ -186,8 +186,9 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
 
 
 def _with_section(key: str, argv: Sequence[str]) -> str:
-    """A hint to keys of this name in sections; a full stop if there are none."""
-    meant = [f"--config.{each}" for each in _keys(argv) if each.endswith(f".{key}")]
+    """A hint to keys of this name, now or earlier; a full stop if there are none."""
+    keys = {**{each: each for each in _keys(argv)}, **RENAMED}
+    meant = [f"--config.{keys[each]}" for each in keys if each.endswith(f".{key}")]
     return f"; did you mean {' or '.join(meant)}?" if meant else "."
 
 

@@ -12,6 +12,7 @@ from gpt1_jax.config.checks import Newer
 from gpt1_jax.config.sections import EvalConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RUN_FOLDER
+from gpt1_jax.runs import resume
 
 
 def values(job="pretrain", **overrides):
@@ -92,6 +93,15 @@ def test_a_key_that_is_newer_than_a_folder_is_filled_in(later, loaded):
     assert loaded(later).eval.tokens == 3
     del later["eval"]["tokens"]
     assert loaded(later).eval.tokens == 0
+
+
+def test_a_key_of_1_0_is_read_under_its_new_name(loaded):
+    written = values(**{"data.text_field": "body"})
+    written["data"]["jsonl_field"] = written["data"].pop("text_field")
+    del written["data"]["document_separator"]
+    config = loaded(written)
+    assert config.data.text_field == "body" and config.data.document_separator == ""
+    assert not resume.changed_keys(written, config.to_dict())
 
 
 def test_a_run_resumes_without_a_newer_key_and_says_so(later):
