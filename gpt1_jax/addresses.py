@@ -1,6 +1,7 @@
 """Addresses such as hf://ORG/NAME, which become folders and files before a job.
 
-That of a model becomes a run folder, that of a tokenizer the file with its rules.
+That of a model becomes a run folder, that of a tokenizer the file with its rules, and
+that of files of a dataset their paths.
 """
 
 import functools
@@ -21,6 +22,8 @@ from gpt1_jax.errors import UserError
 _FETCH: Mapping[str, str] = {"hf": "gpt1_jax.interop.hub:fetch"}
 # What makes a file of a tokenizer's address. It takes the address and its key.
 _FETCH_TOKENIZER: Mapping[str, str] = {"hf": "gpt1_jax.interop.hub:fetch_tokenizer"}
+# What makes the paths of files of the address of a dataset. Arguments as above.
+_FETCH_FILES: Mapping[str, str] = {"hf": "gpt1_jax.interop.datasets:fetch_files"}
 _NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 
 
@@ -32,12 +35,15 @@ def resolve(config: JobConfig) -> Any:
     """
     values, as_run = config.to_dict(), config.job != "convert"  # which reads any folder
     for key, place in marked_keys(type(config), Place).items():
-        if place.model or place.tokenizer:
+        is_text = place.several and not place.model
+        if place.model or place.tokenizer or is_text:
             *sections, name = key.split(".")
             section = functools.reduce(operator.getitem, sections, values)
             named = split_paths(section[name]) if place.several else [section[name]]
             found = [
-                _resolve(each, f"config.{key}", _FETCH_TOKENIZER)
+                _fetch_files(each, f"config.{key}")
+                if is_text
+                else _resolve(each, f"config.{key}", _FETCH_TOKENIZER)
                 if place.tokenizer
                 else resolve_model(each, f"config.{key}", as_run)
                 for each in named
@@ -60,6 +66,13 @@ def resolve_model(place: str, key: str = "", as_run: bool = True) -> str:
         like a name on the Hub.
     """
     return _resolve(place, key, _FETCH, as_run)
+
+
+def _fetch_files(paths: str, key: str) -> str:
+    scheme, is_address, _ = paths.partition("://")
+    if not (is_address and scheme in _FETCH_FILES):  # perhaps the name of a dataset
+        return paths
+    return str(pkgutil.resolve_name(_FETCH_FILES[scheme])(paths, key))
 
 
 def _resolve(place: str, key: str, fetch: Mapping[str, str], *options: Any) -> str:

@@ -207,14 +207,18 @@ def transposed_product(left: jax.Array, right: jax.Array) -> jax.Array:
         left = row_major(left.swapaxes(-1, -2))
         return einsum("...in,...no->...io", left, right)
 
+    def narrower_copied(left: jax.Array, right: jax.Array) -> jax.Array:
+        if left.shape[-1] <= right.shape[-1]:
+            return copied(left, right)
+        # The barrier keeps XLA from swapping the operands back.
+        result = jax.lax.optimization_barrier(copied(right, left))
+        return row_major(result.swapaxes(-1, -2))
+
     def direct(left: jax.Array, right: jax.Array) -> jax.Array:
         return einsum("...ni,...no->...io", left, right)
 
-    # XLA's CPU backend is slow when it sums over the rows of both operands: copying
-    # the transpose pays, except for a pair of float32 matrices.
-    if left.ndim == 2 and left.dtype == jnp.float32:
-        return direct(left, right)
-    return jax.lax.platform_dependent(left, right, cpu=copied, default=direct)
+    # XLA's CPU backend is slow when it sums over the rows of both operands.
+    return jax.lax.platform_dependent(left, right, cpu=narrower_copied, default=direct)
 
 
 def row_major(x: jax.Array) -> jax.Array:

@@ -182,19 +182,6 @@ def parameters_by_component(params: Params) -> "Figure":
     return figure
 
 
-def component_sizes(params: Params) -> dict[str, int]:
-    """The number of parameters of each component of a model, summed over its layers.
-
-    Args:
-      params: the parameters of a language model or a fine-tuned model.
-    """
-    sizes = dict.fromkeys(_COMPONENTS.values(), 0)
-    for path, leaf in jax.tree.leaves_with_path(params):
-        (kind,) = (key.key for key in path if key.key in _COMPONENTS)
-        sizes[_COMPONENTS[kind]] += leaf.size
-    return {name: size for name, size in sizes.items() if size}
-
-
 def _units(states: np.ndarray) -> np.ndarray:
     return states / np.linalg.norm(states, axis=-1, keepdims=True)
 

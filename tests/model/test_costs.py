@@ -13,7 +13,6 @@ from gpt1_jax.model.costs import (
     train_flops_per_token,
 )
 from gpt1_jax.model.language_model import init_params
-from gpt1_jax.report.notebook_figures import component_sizes
 from gpt1_jax.training.optimizer import decay_mask
 
 

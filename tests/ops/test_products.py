@@ -204,13 +204,14 @@ def test_product_writes_what_it_reads_on_accelerators(platform):
     assert dot(lowered("cpu")).endswith("xf32>")
 
 
+@pytest.mark.parametrize("width", [4, 6])  # narrower or wider than the other operand
 @pytest.mark.parametrize(
     ("batch", "dtype"),
     [((), "float32"), ((), "bfloat16"), ((3,), "float32"), ((2, 3), "bfloat16")],
 )
-def test_transposed_product_sums_over_the_rows(batch, dtype):
+def test_transposed_product_sums_over_the_rows(batch, dtype, width):
     rng = np.random.default_rng(0)
-    left = rng.normal(size=(*batch, 7, 4)).astype(jnp.dtype(dtype))
+    left = rng.normal(size=(*batch, 7, width)).astype(jnp.dtype(dtype))
     right = rng.normal(size=(*batch, 7, 5)).astype(jnp.dtype(dtype))
     actual = jax.jit(transposed_product)(left, right)
     assert actual.dtype == jnp.float32
