@@ -134,7 +134,7 @@ def _wait_for_record(
             time.sleep(_POLL_SECONDS)
 
 
-_OWNER = secrets.token_hex(16)  # of this process
+_THIS_PROCESS = secrets.token_hex(16)  # of this process
 
 
 def _take(lease: epath.Path, own: Path) -> bool:
@@ -154,7 +154,7 @@ def _take(lease: epath.Path, own: Path) -> bool:
             "--config.data.cache_dir=DIR."
         ) from error
     time.sleep(SETTLE_SECONDS)
-    return _read(lease).get("owner") == _OWNER
+    return _read(lease).get("owner") == _THIS_PROCESS
 
 
 @contextlib.contextmanager
@@ -172,7 +172,7 @@ def _beating(lease: epath.Path, own: Path) -> Iterator[None]:
 
 
 def _give_back(lease: epath.Path) -> None:
-    if _read(lease).get("owner") == _OWNER:
+    if _read(lease).get("owner") == _THIS_PROCESS:
         lease.unlink(missing_ok=True)
 
 
@@ -181,14 +181,14 @@ def _beat(lease: epath.Path, own: Path, stop: threading.Event) -> None:
     while not stop.wait(BEAT_SECONDS):
         count += 1
         with contextlib.suppress(OSError):  # the next beat may get through
-            if _read(lease).get("owner") == _OWNER:
+            if _read(lease).get("owner") == _THIS_PROCESS:
                 write_json(lease, _holder(own, count))
 
 
 def _holder(own: Path, count: int) -> dict[str, Any]:
     """Who holds a lease, and what it says that it is doing."""
     return {
-        "owner": _OWNER,
+        "owner": _THIS_PROCESS,
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "doing": _read(epath.Path(own / NOTE_FILE)).get("doing", ""),
