@@ -46,15 +46,24 @@ def read_rows(path: epath.PathLike, columns: Sequence[str] | None = None) -> Row
             if name not in kinds:
                 raise UserError(missing_field(str(path), name, kinds))
         for batch in _batches(file, names, path):
-            cells = [batch.column(name) for name in names]
-            for index in range(batch.num_rows):
+            try:
+                cells = [_values(batch.column(name)) for name in names]
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path}, rows {number + 1} to {number + batch.num_rows}: text "
+                    f"that is not UTF-8: {error}."
+                ) from error
+            for values in zip(*cells, strict=True):
                 number += 1
-                where = f"{path}, row {number}"
-                try:
-                    values = [column[index].as_py() for column in cells]
-                except UnicodeDecodeError as error:
-                    raise UserError(f"{where} is not UTF-8 text: {error}.") from error
-                yield where, dict(zip(names, values, strict=True))
+                yield f"{path}, row {number}", dict(zip(names, values, strict=True))
+
+
+def _values(column: Any) -> list[Any]:
+    """The cells of a column; of a text that many rows share, one copy."""
+    if not types.is_dictionary(column.type):
+        return column.to_pylist()
+    shared = column.dictionary.to_pylist()
+    return [None if i is None else shared[i] for i in column.indices.to_pylist()]
 
 
 def read_field(path: epath.Path, key: str, field: str) -> Iterator[str]:

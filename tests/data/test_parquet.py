@@ -94,7 +94,7 @@ def overwrite(path, start, data):
             lambda p: pq.write_table(
                 pa.table({"text": pa.array([b"a", b"\xff"]).view(pa.string())}), p
             ),
-            "row 2 is not UTF-8",
+            "rows 1 to 2: text that is not UTF-8",
         ),
         (
             lambda p: pq.write_table(

@@ -159,7 +159,7 @@ def told(document):
     return [each.replace("\n\n", "\n") for each in found]
 
 
-@pytest.mark.parametrize("block", [100, 1 << 18])
+@pytest.mark.parametrize("block", [16, 1 << 18])
 def test_whole_documents_are_held_out_and_no_mark_is_left(stories, monkeypatch, block):
     monkeypatch.setattr("gpt1_jax.data.separated.BLOCK_CHARS", block)
     monkeypatch.setattr(documents, "BLOCK_CHARS", block)
