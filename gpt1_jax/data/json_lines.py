@@ -13,6 +13,7 @@ from gpt1_jax.data.text import brief
 from gpt1_jax.errors import UserError
 
 MOST_CHARACTERS = 1 << 26  # in a line of training text: more than any book has
+_PIECE_CHARACTERS = 1 << 16
 RowsRead = Iterator[tuple[str, dict[Any, Any]]]  # where a row is, and its cells
 
 
@@ -161,6 +162,8 @@ def read_texts(rows: RowsRead, field: str, key: str) -> Iterator[str]:
     Raises:
       UserError: naming the row that has no text in that field.
     """
+    texts: list[str] = []
+    size = 0
     for where, row in rows:
         if field not in row:
             raise UserError(missing_field(where, field, row, key))
@@ -168,7 +171,12 @@ def read_texts(rows: RowsRead, field: str, key: str) -> Iterator[str]:
             raise UserError(
                 f"{where}: the field {field!r} is {brief(row[field])}, not text."
             )
-        yield row[field] + "\n"
+        texts.append(row[field] + "\n")
+        size += len(texts[-1])
+        if size >= _PIECE_CHARACTERS:  # cutting blocks of many small pieces is slow
+            yield "".join(texts)
+            texts, size = [], 0
+    yield "".join(texts)
 
 
 def missing_field(where: str, field: str, there: Iterable[Any], key: str = "") -> str:

@@ -39,7 +39,7 @@ def read_rows(path: epath.PathLike, columns: Sequence[str] | None = None) -> Row
         `columns`, has two columns of one name, or holds text that is not UTF-8 or a
         row that is larger than any book.
     """
-    number = 0
+    number, file_name = 0, str(path)  # which takes as long as the row
     with _opened(path) as (file, kinds):
         names = list(kinds if columns is None else columns)
         for name in names:
@@ -55,7 +55,10 @@ def read_rows(path: epath.PathLike, columns: Sequence[str] | None = None) -> Row
                 ) from error
             for values in zip(*cells, strict=True):
                 number += 1
-                yield f"{path}, row {number}", dict(zip(names, values, strict=True))
+                yield (
+                    f"{file_name}, row {number}",
+                    dict(zip(names, values, strict=True)),
+                )
 
 
 def _values(column: Any) -> list[Any]:
