@@ -23,11 +23,11 @@ from etils import epath
 from gpt1_jax.config.checks import split_paths
 from gpt1_jax.config.sections import DataConfig
 from gpt1_jax.data.documents import (
+    COMMA_HINT,
     TRAIN_KEY,
     VALID_KEY,
     Document,
     expand_paths,
-    name_hint,
     refuse_shared,
 )
 from gpt1_jax.data.files import file_stamp, from_where
@@ -75,7 +75,7 @@ def _token_documents(
         if not found:
             raise FileNotFoundError(
                 f"{key}: {entry!r} names no token file{from_where(entry)}. A folder is "
-                f"searched for {', '.join(SUFFIXES)}.{name_hint(paths)}"
+                f"searched for {', '.join(SUFFIXES)}.{COMMA_HINT}"
             )
         names = {path.stem for path in found}
         if {"train", "val"} <= names:
