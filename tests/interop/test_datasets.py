@@ -2,7 +2,11 @@
 
 import pytest
 from hub_server import commit_of, serve_hub, use_hub
+from tiny_run import load_config
 
+from gpt1_jax import addresses
+from gpt1_jax import config as config_lib
+from gpt1_jax.data.documents import text_documents
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop.datasets import fetch_files
 
@@ -152,3 +156,18 @@ def test_a_dataset_that_does_not_fit_on_the_disk_is_refused_before(server, monke
     with pytest.raises(OSError, match="letters"):
         fetch_files(f"hf://datasets/{NAME}/data")
     assert not [each for each in server.requests if each.startswith("GET /datasets")]
+
+
+def test_training_text_may_be_files_of_a_dataset(server, tmp_path):
+    (server.datasets[NAME]["main"] / "stories, long.txt").write_text("Once.")
+    (tmp_path / "mine.txt").write_text("Here.")
+    named = f"hf://datasets/{NAME}/*.txt,{tmp_path / 'mine.txt'}"
+    values = {"data.source": "text", "data.train": named}
+    config = addresses.resolve(config_lib.load(load_config(**values).to_dict()))
+    texts = text_documents(config.data.train, "config.data.train", "text")
+    assert sorted("".join(each.chunks()) for each in texts) == ["Here.", "Once."]
+    values["data.train"] = f"hf://datasets/{NAME}/*.md5"
+    with pytest.raises(
+        UserError, match=r"config\.data\.train='hf://datasets/people/let"
+    ):
+        addresses.resolve(config_lib.load(load_config(**values).to_dict()))
