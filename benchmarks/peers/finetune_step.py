@@ -101,6 +101,7 @@ def build_jax(
 
     from gpt1_jax.model import heads
     from gpt1_jax.model.heads import Head
+    from gpt1_jax.parallel import devices
     from gpt1_jax.parallel.mesh import (
         data_parallelism,
         make_mesh,
@@ -113,6 +114,8 @@ def build_jax(
     from gpt1_jax.training.steps import jit_step, make_finetune_step
 
     task, config = TASKS[flags.task], pretrain_config(flags, dtype)
+    cache = jax.config.jax_compilation_cache_dir or ""
+    devices.configure(config.train.matmul_precision, cache)
     model = config.model.with_vocab_size(flags.vocab_size + NUM_SPECIALS)
     head = Head(
         task.num_outputs,

@@ -117,6 +117,7 @@ def build_jax(
     import jax.numpy as jnp
 
     from gpt1_jax.model import language_model
+    from gpt1_jax.parallel import devices
     from gpt1_jax.parallel.mesh import (
         data_parallelism,
         make_mesh,
@@ -129,7 +130,8 @@ def build_jax(
     from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
     config = pretrain_config(flags, dtype, kind)
-    jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
+    cache = jax.config.jax_compilation_cache_dir or ""
+    devices.configure(config.train.matmul_precision, cache)
     model = config.model.with_vocab_size(flags.vocab_size)
     model = dataclasses.replace(model, **choices)
     mesh, seed = make_mesh(), jnp.uint32(config.seed)
