@@ -107,6 +107,8 @@ def dying(module, name, calls=0):
     give_back = shared_cache._give_back
 
     def die(*args, **kwargs):
+        if getattr(args[0], "name", "") == shared_cache.LEASE_FILE:  # at any moment
+            return function(*args, **kwargs)
         counted.append(args)
         if len(counted) > calls:
             raise Killed
@@ -126,7 +128,7 @@ STAGES = {  # where the first host dies
     "tokenising": (corpus, "_write_corpus", 0),
     "uploading the tokenizer": (shared_cache, "_copy", 1),
     "uploading the corpus": (shared_cache, "_copy", 3),
-    "before the record": (shared_cache, "write_json", 3),
+    "before the record": (shared_cache, "write_json", 1),
 }
 
 
