@@ -181,7 +181,7 @@ def _small(text: str, cache: str) -> dict[str, Any]:
         "tokenizer.vocab_size": 400,
         "train.num_steps": 2,
         "optimizer.warmup_steps": 1,
-        "train.batch_size": 4,
+        "train.batch_size": 8,
         "log.tensorboard": False,
     }
 
