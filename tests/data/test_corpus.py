@@ -722,7 +722,7 @@ MEASURE = """
 
     if __name__ == "__main__":
         path, cache, tokenizer = sys.argv[1:]
-        data = DataConfig("text", path, "", 0.02, "text", "text", "", cache, 2)
+        data = DataConfig("text", path, "", 0.02, "text", "", "text", "", cache, 2)
         saved = TokenizerConfig("sentencepiece", 180, True, tokenizer, 1.0)
         prepared, _ = prepare_corpus(data, saved, progress=False)
         # Not ru_maxrss: that begins with the peak of the process that started this.

@@ -324,7 +324,7 @@ if __name__ == "__main__":
                 os.kill(os.getpid(), signal.SIGKILL)
             return function(*args, **kwargs)
         setattr(module, name, die)
-    data = DataConfig("text", texts, "", 0.1, "text", "text", "",
+    data = DataConfig("text", texts, "", 0.1, "text", "", "text", "",
                       "gs://bucket/cache", 1)
     tokenizer = TokenizerConfig("sentencepiece", 400, True, "", 1.0)
     print("digest", corpus.prepare_corpus(data, tokenizer)[0].digest)
