@@ -36,8 +36,8 @@ _PEAK_FLOPS = {
 # unless its arrays are very small (0.7.2, 0.8.0 and 0.8.1 were tried).
 OLDEST_JAX = (0, 8, 2)
 
-# glibc's parameters (malloc.h): M_MMAP_MAX, no allocations apart from the heap; and
-# M_TRIM_THRESHOLD, a heap that never shrinks; M_ARENA_MAX, one for all threads.
+# Settings of glibc's malloc: nothing is mapped apart from the heap (M_MMAP_MAX), which
+# never shrinks (M_TRIM_THRESHOLD) and serves all threads (M_ARENA_MAX).
 _MALLOC = ((-4, 0), (-1, -1), (-8, 1))
 
 # Linux lists the control groups of a process and their limits here.

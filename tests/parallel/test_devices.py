@@ -1,6 +1,9 @@
 """What devices of a known kind can do, and what a CPU has."""
 
 import os
+import platform
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -193,3 +196,27 @@ def test_a_jax_that_is_too_old_is_refused(monkeypatch, tmp_path):
 
 def test_devices_are_described_by_number_and_kind():
     assert describe_devices() == "8 x cpu"
+
+
+_FAULTS = """
+import resource
+import jax, jax.numpy as jnp
+from gpt1_jax.parallel import devices
+
+devices.configure("default", "")
+add, array = jax.jit(lambda x: x + 1), jnp.zeros(1 << 24)
+for _ in range(12):
+    add(array).block_until_ready()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    add(array).block_until_ready()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_memory_that_is_freed_is_used_again():
+    """Each result has 16,384 pages of 4 KiB."""
+    command = [sys.executable, "-c", _FAULTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 4096
