@@ -92,8 +92,9 @@ def refuse_other_name(name: str) -> None:
     Raises:
       UserError: saying what it is, and the way out.
     """
+    unpacked = unpacked_name(name)
     for what, endings, _, way_out in _OTHER_FILES:
-        if unpacked_name(name).endswith(endings):
+        if unpacked.endswith(endings):
             raise UserError(f"{name} is {what}, not plain text. {way_out}")
 
 
