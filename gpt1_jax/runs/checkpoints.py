@@ -36,6 +36,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from gpt1_jax.config.checks import BEST, NEWEST
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import CheckpointConfig
 from gpt1_jax.data.files import FULL
 from gpt1_jax.errors import TryAgain, UserError
@@ -418,11 +419,8 @@ def read_params(folder: epath.Path, step: int | str = NEWEST) -> SavedParams:
 
     def read(checkpoint: epath.Path) -> SavedParams:
         number, digest = int(checkpoint.name), manifest_digest(checkpoint)
-        shapes = jax.tree.map(
-            lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype),
-            dict(_saved_shapes(checkpoint)["params"]),
-        )
-        params = _restore(checkpoint, {"params": shapes})["params"]
+        names = {"params": _saved_names(checkpoint)["params"]}
+        params = _restore(checkpoint, names)["params"]
         return SavedParams(number, params, read_metadata(folder, number), digest)
 
     return _read_sound(folder, step, read)
@@ -510,6 +508,17 @@ def _restore(folder: epath.Path, target: Any) -> Any:
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), target)
     state = ocp.args.PyTreeRestore(target, as_numpy, partial_restore=True)
     return _reader().restore(folder, args=ocp.args.Composite(state=state)).state
+
+
+def _saved_names(folder: epath.Path) -> Any:
+    """A saved state, with 0 for each array: orbax would open all, to tell its shape."""
+    tree: dict[str, Any] = {}
+    for saved in read_json(folder / "state" / "_METADATA")["tree_metadata"].values():
+        place, (*above, name) = tree, (key["key"] for key in saved["key_metadata"])
+        for key in above:
+            place = place.setdefault(key, {})
+        place[name] = 0
+    return tree
 
 
 def _saved_shapes(folder: epath.Path) -> Any:
