@@ -76,6 +76,9 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             name="",  # of the task, in tables and as its default folder
             head="",  # "classification", "similarity" or "multiple_choice"
             text=(),  # columns: a text or a pair; with choices, context (and question)
+            # In place of `text`, a text of several columns, "{title} by {author}"; of a
+            # pair, "FIRST ||| SECOND".
+            template="",
             choices=(),  # columns of a multiple choice; a single column has a list
             label="label",  # the label's column
             labels=(),  # label names in order; empty: those of the training file

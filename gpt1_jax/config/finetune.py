@@ -126,6 +126,7 @@ class CustomTaskConfig(Section):
     name: Free[Annotated[str, Newer(""), _own_name]]
     head: Literal["", "classification", "similarity", "multiple_choice"]
     text: DifferentNames
+    template: Annotated[str, Newer("")]
     choices: DifferentNames
     label: str
     labels: DifferentNames

@@ -519,7 +519,8 @@ def _transformers_notes(
 def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]:
     """What a caller of the head must do."""
     start, room = tokenizer.vocab_size, describe_room(task, max_seq_len)
-    wording = f"The two texts are {' and '.join(map(repr, task.inputs.formats))}."
+    texts = "The text is" if len(task.inputs.formats) == 1 else "The two texts are"
+    wording = f"{texts} {' and '.join(map(repr, task.inputs.formats))}."
     return [
         *([wording] if task.inputs.formats else []),
         f"The tokenizer puts the special tokens, ids {start} (start), {start + 1} "

@@ -5,6 +5,7 @@ Its examples are read by `gpt1_jax.tasks.examples`, from the files of `config.da
 
 import dataclasses
 import math
+import string
 from collections.abc import Mapping
 
 from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig, FinetuneConfig
@@ -13,6 +14,9 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
 from gpt1_jax.tasks.task import BLANK_LABELS, Inputs, Target, Task, label_name
+
+_BETWEEN_TEXTS = "|||"  # in a template
+_FORMATTER = string.Formatter()
 
 
 def custom_task(config: FinetuneConfig) -> Task:
@@ -24,14 +28,20 @@ def custom_task(config: FinetuneConfig) -> Task:
     custom = config.custom
     _check_columns(custom)
     _check_labels(custom)
+    formats, columns = _read_template(custom)
     scored = _has_scores(custom)
     transform: str = custom.head
     if custom.head == "classification":
-        transform = "single" if len(custom.text) == 1 else "pair"
+        transform = "single" if len(formats or columns) == 1 else "pair"
     task = Task(
         name=CUSTOM_TASK,
         title=custom.name or "Custom",
-        inputs=Inputs(transform=transform, text=custom.text, choices=custom.choices),
+        inputs=Inputs(
+            transform=transform,
+            text=columns,
+            choices=custom.choices,
+            formats=formats,
+        ),
         target=Target(
             labels=() if scored else custom.labels,
             column=custom.label,
@@ -52,6 +62,7 @@ def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
       UserError: if there is no training file, or it holds no labels.
     """
     custom = config.custom
+    _check_columns(custom)  # before a file is read
     if custom.labels or _has_scores(custom):
         return config
     if len(custom.choices) > 1:
@@ -66,19 +77,75 @@ def _has_scores(custom: CustomTaskConfig) -> bool:
     return custom.score_range[0] < custom.score_range[1]
 
 
+def _read_template(
+    custom: CustomTaskConfig,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The format strings of `custom.template`, and the columns of the text.
+
+    Without a template there are no format strings; the columns are `custom.text`.
+
+    Raises:
+      UserError: if a brace has no partner, or something else than a column stands in
+        braces.
+    """
+    if not custom.template:
+        return (), custom.text
+    key = f"config.custom.template={custom.template!r}"
+    if custom.text:
+        raise UserError(
+            f"{key} does not go with config.custom.text={custom.text}: a template "
+            "names its columns in braces; leave one of the two empty."
+        )
+    formats = tuple(each.strip() for each in custom.template.split(_BETWEEN_TEXTS))
+    columns: dict[str, None] = {}
+    for each in formats:
+        try:
+            fields = [field for field in _FORMATTER.parse(each) if field[1] is not None]
+            if not fields or any(
+                not name or set(name) & set("[]{}.") or spec or conversion
+                for _, name, spec, conversion in fields
+            ):
+                raise ValueError(
+                    "each text needs a column in braces, by its name alone"
+                )
+        except ValueError as error:
+            raise UserError(
+                f"{key} cannot be read ({error}). Write columns in braces, a pair as "
+                "FIRST ||| SECOND, as in '{title} by {author} ||| {review}', and "
+                "double any other brace."
+            ) from error
+        columns |= dict.fromkeys(name for _, name, *_ in fields if name)
+    return formats, tuple(columns)
+
+
 def _check_columns(custom: CustomTaskConfig) -> None:
-    columns = {"classification": (1, 2), "similarity": (2,), "multiple_choice": (1, 2)}
-    if custom.head not in columns:
+    """Refuses texts and choices that do not go with the head."""
+    formats, columns = _read_template(custom)
+    texts = formats or columns
+    allowed_numbers = {
+        "classification": (1, 2),
+        "similarity": (2,),
+        "multiple_choice": (1, 2),
+    }
+    if custom.head not in allowed_numbers:
         raise UserError(
             "A task of your own needs --config.custom.head: classification, similarity "
             "or multiple_choice."
         )
-    if len(custom.text) not in columns[custom.head]:
-        allowed = " or ".join(map(str, columns[custom.head]))
+    if len(texts) not in allowed_numbers[custom.head]:
+        allowed = " or ".join(map(str, allowed_numbers[custom.head]))
+        given = f"text={custom.text} names {len(texts)} columns"
+        if custom.template:
+            given = f"template={custom.template!r} makes {len(texts)} texts"
         raise UserError(
-            f"config.custom.text={custom.text} names {len(custom.text)} columns; the "
-            f"head {custom.head!r} takes {allowed}. Of more, join some to one column "
-            "of the files."
+            f"config.custom.{given}; the head {custom.head!r} takes {allowed}. Of more "
+            "columns, make one text by --config.custom.template='{A} {B}', or two by "
+            "'{A} {B} ||| {C}'."
+        )
+    if custom.label in columns:
+        raise UserError(
+            f"config.custom.label={custom.label!r} is also a column of the text, which "
+            "would give the answer away; leave it out there."
         )
     if bool(custom.choices) != (custom.head == "multiple_choice"):
         raise UserError(

@@ -162,7 +162,7 @@ def transform(
 def describe_room(task: Task, max_seq_len: int) -> str:
     """The most tokens that an example may have, in words for messages."""
     shared = task.inputs.cut_longer or (
-        task.inputs.choices and len(task.inputs.text) > 1
+        task.inputs.choices and len(task.inputs.formats or task.inputs.text) > 1
     )
     if task.inputs.transform == "single" or shared:
         return f"{max_seq_len} tokens"

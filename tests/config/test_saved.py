@@ -48,7 +48,7 @@ NEWER = {  # than 1.0.0
         "data.document_separator": "",
         "log.wandb": False,
     },
-    "finetune": {"custom.name": "", "log.wandb": False},
+    "finetune": {"custom.name": "", "custom.template": "", "log.wandb": False},
     "convert": {
         "push_to": "",
         "push_private": True,

@@ -347,6 +347,18 @@ def test_the_wording_of_a_task_is_in_the_readme(finetuned, tmp_path):
     assert f"The two texts are '{wording}' and '{{text}}'." in " ".join(readme.split())
 
 
+def test_the_template_of_a_task_is_in_the_readme(finetuned, tmp_path):
+    folder = shutil.copytree(finetuned, tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    config["tasks"], config["data"]["source"] = ["custom"], "files"
+    own = {"head": "classification", "labels": ["no", "yes"], "template": "{a}: {b}"}
+    config["custom"] |= own
+    (folder / "config.json").write_text(json.dumps(config))
+    run("huggingface", folder, tmp_path / "out")
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "The text is '{a}: {b}'." in " ".join(readme.split())
+
+
 def test_classes_are_exported(finetuned, tmp_path):
     """Their class has no bias, but computes the same logits."""
     torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ from tiny_tasks import finetune_config
 
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.custom_task import custom_task
-from gpt1_jax.tasks.examples import load_split
+from gpt1_jax.tasks.examples import check_new_examples, load_split
 from gpt1_jax.tasks.paper_tasks import TASKS, find_task, select_tasks
 from gpt1_jax.tasks.task import Record
 
@@ -22,6 +22,11 @@ def custom_config(train="", **overrides):
     values = {**values, **overrides}
     custom = {k if "__" in k else f"custom__{k}": v for k, v in values.items()}
     return finetune_config("custom", BASE, data__train=str(train), **custom)
+
+
+def template(text, **overrides):
+    """Values of a task whose text is made by a template."""
+    return dict(template=text, **{"text": (), **overrides})
 
 
 @pytest.fixture
@@ -100,9 +105,23 @@ def test_custom_task_with_a_score_range_has_scores(head):
         (dict(text=()), r"text=\(\) names 0 columns; .*'classification' takes 1 or 2"),
         (
             dict(text=("a", "b", "c")),
-            r"names 3 columns; .* takes 1 or 2\. Of more, join some to one column",
+            r"names 3 columns; .* 1 or 2\. Of more columns, .*template='\{A\} \{B\}'",
         ),
         (dict(head="similarity", text=("a",)), "'similarity' takes 2"),
+        (dict(label="b"), r"label='b' is also a column of the text, .* leave it out"),
+        (
+            dict(template="{c}"),
+            r"template='\{c\}' does not go with .*text=\('a', 'b'\)",
+        ),
+        (template("{a}", head="similarity"), "makes 1 texts; .*'similarity' takes 2"),
+        (template("{label}", labels=()), "label='label' is also a column"),
+        (template("{a} so {b"), r"cannot be read \(expected '\}' before end.* double"),
+        (template("{a} so b}"), r"cannot be read \(Single '\}' encountered"),
+        (template("a ||| {b}"), "each text needs a column in braces"),
+        (template("{a} {}"), "each text needs a column in braces"),
+        (template("{a.b}"), "each text needs a column in braces, by its name alone"),
+        (template("{a:>9}"), "each text needs a column in braces, by its name alone"),
+        (template("{a!r}"), "each text needs a column in braces, by its name alone"),
         (dict(choices=("c", "d")), r"choices=\('c', 'd'\) does not go with the head"),
         (dict(head="multiple_choice"), r"choices=\(\) does not go with the head"),
         (dict(labels=("yes",)), r"labels=\('yes',\): there must be at least two"),
@@ -143,6 +162,36 @@ def test_custom_task_takes_metrics_that_fit(metrics, labels):
     score_range = (0.0, 0.0) if labels else (0.0, 5.0)
     config = custom_config(metrics=metrics, labels=labels, score_range=score_range)
     assert custom_task(config).metrics == metrics
+
+
+def test_a_template_makes_texts_of_any_number_of_columns(tmp_path):
+    path = tmp_path / "train.csv"
+    paths = {"train": str(path)}
+    path.write_text("a,b,the author,label\nwhy,because,Poe,yes\n,b,c,no\n")
+    both = template("{a}, by {the author} {{sic}} ||| {b}; {a}?")
+    (task,), _ = select_tasks(custom_config(path, **both))
+    assert (task.inputs.transform, task.inputs.text) == (
+        "pair",
+        ("a", "the author", "b"),
+    )
+    with pytest.raises(UserError, match=r"csv:3: the text in column 'a' is empty"):
+        load_split(task, "train", source="files", directory="", paths=paths)
+    rows = [
+        ("here:1", {"a": "i", "b": "ii", "the author": "iii"}),
+        ("here:2", "i\tj\tk"),
+    ]
+    found = [task.inputs.format_text(each) for each in check_new_examples(task, rows)]
+    assert found == [("i, by iii {sic}", "ii; i?"), ("i, by j {sic}", "k; i?")]
+    (task,), _ = select_tasks(custom_config(path, **template("{a} {c}")))
+    assert task.inputs.transform == "single"
+    with pytest.raises(UserError, match=r"csv:2: there is no column 'c'; .* a, b, the"):
+        load_split(task, "train", source="files", directory="", paths=paths)
+
+
+def test_a_template_that_does_not_fit_is_refused_before_the_file_is_read():
+    values = template("{a", labels=())
+    with pytest.raises(UserError, match=r"template='\{a' cannot be read"):
+        select_tasks(custom_config("nowhere.csv", **values))
 
 
 # --- labels of the training file ------------------------------------------------

@@ -1,5 +1,7 @@
 """Figure 1's sequences by hand, where they are cut, targets and predictions."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -398,3 +400,10 @@ def test_labels_are_the_largest_outputs(logits):
 )
 def test_the_room_of_an_example_is_that_of_its_transform(name, expected):
     assert describe_room(TASKS[name], 128) == expected
+
+
+def test_the_room_of_a_context_from_a_template_is_half():
+    story = TASKS["story_cloze"]
+    inputs = dataclasses.replace(story.inputs, text=("a", "b"), formats=("{a} {b}",))
+    made = dataclasses.replace(story, inputs=inputs)
+    assert describe_room(made, 128) == "128 tokens, 62 for each text"
