@@ -17,6 +17,26 @@ _PIECE_CHARACTERS = 1 << 16
 RowsRead = Iterator[tuple[str, dict[Any, Any]]]  # where a row is, and its cells
 
 
+def read_json(chunks: Iterable[str], name: str, only_column: str = "") -> RowsRead:
+    """The JSON objects of a file, on lines or in one list, and where each is.
+
+    Args:
+      chunks: the text, in pieces.
+      name: the file's name, for messages.
+      only_column: as for `parse_json_object`.
+
+    Raises:
+      UserError: naming the line, or the object of the list, that cannot be read.
+    """
+    begin, chunks = "", iter(chunks)
+    while not begin.strip() and (chunk := next(chunks, None)) is not None:
+        begin += chunk
+    chunks = itertools.chain([begin], chunks)
+    if begin.lstrip().startswith("["):
+        return _read_list(chunks, name, only_column)
+    return read_json_lines(whole_lines(chunks, name), name, only_column)
+
+
 def read_json_lines(lines: Iterable[str], name: str, only_column: str = "") -> RowsRead:
     """The JSON objects on the lines that are not blank, and where each is.
 
@@ -92,20 +112,10 @@ def read_field(path: epath.Path, key: str, field: str) -> Iterator[str]:
     Raises:
       UserError: naming what is not an object with text in that field.
     """
-    chunks = decode(path)
-    begin = ""
-    while not begin.strip() and (chunk := next(chunks, None)) is not None:
-        begin += chunk
-    chunks = itertools.chain([begin], chunks)
-    if begin.lstrip().startswith("["):
-        rows = _read_list(chunks, str(path), field)
-    else:
-        lines = whole_lines(chunks, str(path))
-        rows = read_json_lines(lines, str(path), only_column=field)
-    return read_texts(rows, field, key)
+    return read_texts(read_json(decode(path), str(path), field), field, key)
 
 
-def _read_list(chunks: Iterator[str], name: str, field: str) -> RowsRead:
+def _read_list(chunks: Iterator[str], name: str, only_column: str) -> RowsRead:
     """The objects of a JSON list, and where each is; a part of it is in memory."""
     decoder, text, position, number = json.JSONDecoder(), "", 0, 0
     for before in itertools.chain("[", itertools.repeat(",")):
@@ -130,7 +140,7 @@ def _read_list(chunks: Iterator[str], name: str, field: str) -> RowsRead:
                 if len(text) - position in (size, 0) or size > MOST_CHARACTERS:
                     raise UserError(f"{where}: this is not JSON: {error}.") from error
         number += 1  # noqa: SIM113
-        yield where, parse_json_object(text[position:end], where, field)
+        yield where, parse_json_object(text[position:end], where, only_column)
         position = end
     if text[position + 1 :].strip() or "".join(chunks).strip():
         raise UserError(f"{name}: more text follows the list.")

@@ -29,6 +29,7 @@ from gpt1_jax.data.documents import decode
 from gpt1_jax.data.files import append_to, locate, whole_file
 from gpt1_jax.data.json_lines import (
     RowsRead,
+    read_json,
     read_json_lines,
     read_texts,
     whole_lines,
@@ -77,10 +78,10 @@ def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str,
     """Reads users' input to a model: plain lines, or rows with columns.
 
     Args:
-      source: a file, or "-" for standard input. A `.jsonl`, `.json` or `.ndjson` file
-        holds a JSON object on each line, a `.tsv` or `.csv` file has a header. Any
-        other file holds plain lines. Standard input does too, unless it begins with
-        "{": then it holds JSON lines.
+      source: a file, or "-" for standard input. A `.jsonl` or `.ndjson` file holds a
+        JSON object on each line, a `.json` file may also be a list of them, and a
+        `.tsv` or `.csv` file has a header. Any other file holds plain lines. Standard
+        input does too, unless it begins with "{": then it holds JSON lines.
       content: the name of a line in messages, such as "example".
 
     Yields:
@@ -99,7 +100,7 @@ def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str,
         if source == STANDARD_INPUT:
             file, format_name = _detect_json(file)
         else:
-            format_name = {**FORMATS, ".json": "jsonl", ".ndjson": "jsonl"}.get(suffix)
+            format_name = {**FORMATS, ".json": "json", ".ndjson": "jsonl"}.get(suffix)
         rows: Iterator[tuple[str, str | dict[str, Any]]]
         if format_name:
             rows = read_rows(file, name, format_name)
@@ -158,8 +159,8 @@ def read_rows(
     Args:
       file: a binary file, or anything else that yields its lines.
       name: the file's name, for messages.
-      format_name: "jsonl", an object on each line; "csv"; or "tsv", which has no
-        quotes. See `FORMATS`.
+      format_name: "jsonl", an object on each line; "json", the same or a list of
+        objects; "csv"; or "tsv", which has no quotes. See `FORMATS`.
       header: whether the first line of a table names its columns. If not, they are
         numbered from 0.
       as_published: whether rows may have more cells than the first line, which are
@@ -168,8 +169,8 @@ def read_rows(
       skip_short: whether rows with too few cells are left out, with one warning.
 
     Yields:
-      Where the row is, "FILE:LINE" with lines counted from 1, to begin a message with;
-      and its cells by column. Blank lines are passed over.
+      Where the row is, "FILE:LINE" with lines counted from 1, or its place in a list,
+      to begin a message with; and its cells by column. Blank lines are passed over.
 
     Raises:
       UserError: naming file and line of a row that cannot be read: text that is not
@@ -178,6 +179,8 @@ def read_rows(
     lines = text_lines(file, name)
     if format_name == "jsonl":
         return read_json_lines(lines, name)
+    if format_name == "json":
+        return read_json(lines, name)
     return _read_table(lines, name, format_name, header, as_published, skip_short)
 
 

@@ -20,7 +20,6 @@ lacks 499 training examples; and it stores scores as float32.
 import dataclasses
 import functools
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -30,11 +29,7 @@ from etils import epath
 from gpt1_jax.config.finetune import TaskDataConfig
 from gpt1_jax.data import parquet
 from gpt1_jax.data.files import find_files, from_where, locate
-from gpt1_jax.data.json_lines import (
-    RowsRead,
-    parse_json_object,
-    read_json_lines,
-)
+from gpt1_jax.data.json_lines import parse_json_object
 from gpt1_jax.data.tables import FORMATS, read_rows, require_column, text_lines
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.tfds import open_dataset
@@ -406,9 +401,9 @@ def read_records(
     if layout.format == "race":
         yield from _read_passages(path, subset)
         return
-    if layout.format in ("json", "parquet"):
-        found = _read_json(path) if layout.format == "json" else parquet.read_rows(path)
-        yield from (Record(cells, where, subset) for where, cells in found)
+    if layout.format == "parquet":
+        for where, cells in parquet.read_rows(path):
+            yield Record(cells, where, subset)
         return
     columns = layout.columns
     with path.open("rb") as lines:
@@ -424,23 +419,6 @@ def read_records(
             if columns:
                 cells = _rename_columns(cells, columns, where, optional)
             yield Record(cells, where, subset)
-
-
-def _read_json(path: epath.Path) -> RowsRead:
-    """The objects of a list, or of lines, in a file of JSON."""
-    with path.open("rb") as file:
-        lines = list(text_lines(file, str(path)))
-    text = "".join(lines)
-    if not text.lstrip().startswith("["):
-        yield from read_json_lines(lines, str(path))
-        return
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: {error}.") from error
-    for number, value in enumerate(values, 1):
-        where = f"{path}, object {number} of the list"
-        yield where, parse_json_object(json.dumps(value), where)
 
 
 def _rename_columns(

@@ -99,6 +99,7 @@ def rows(data, format_name, **options):
         ("csv", b'x,y\r\n\r\n1,"a\nb"\r\n2,c\n'),
         ("tsv", b"x\ty\n\n1\ta b\n\n2\tc"),
         ("jsonl", b'\n\n{"x": "1", "y": "a b"}\n  \n{"x": "2", "y": "c"}'),
+        ("json", b'\n\n{"x": "1", "y": "a b"}\n  \n{"x": "2", "y": "c"}'),
     ],
 )
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
@@ -107,6 +108,13 @@ def test_rows_have_their_line_and_cells_by_column(format_name, data, mark):
     assert (one["x"], one["y"].split()) == ("1", ["a", "b"])
     assert two == {"x": "2", "y": "c"}
     assert (where, last) == ("a:3", "a:5")
+
+
+def test_rows_of_a_json_list_have_their_place_in_it():
+    assert rows(b'\xef\xbb\xbf\n[{"x": 1},\r\n\r\n{"x": [2]}\n]\n', "json") == [
+        ("a, object 1 of the list", {"x": 1}),
+        ("a, object 2 of the list", {"x": [2]}),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +175,7 @@ def test_rows_of_a_table_without_a_header_are_numbered():
         ("jsonl", "{}".encode("utf-16"), "a is UTF-16 text, not UTF-8"),
         ("jsonl", "{}".encode("utf-16-be"), "a is UTF-16BE text, not UTF-8"),
         ("jsonl", b"{}\n{", "a:2: this is not JSON"),
+        ("json", b"\n[{},\n{", "a, object 2 of the list: this is not JSON"),
         ("jsonl", b'{}\n{"a": ["\\udc00"]}', "a:2: '.udc00' in .* half of a character"),
     ],
 )
