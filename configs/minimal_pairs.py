@@ -28,8 +28,8 @@ def get_config(tasks: str = "blimp") -> ml_collections.ConfigDict:
         # "milestones".
         step="default",
         data=config_dict.create(
-            # "tfds"; "official": BLiMP's own files, DIR/PARADIGM.jsonl; "files": pairs
-            # of your own.
+            # "tfds"; "hub": Parquet files of the Hugging Face Hub; "official": BLiMP's
+            # own files, DIR/PARADIGM.jsonl; "files": pairs of your own.
             source="files" if tasks == "custom" else "tfds",
             dir="",  # DIR; for tfds its data_dir, empty: TFDS' own default
             # Your own: files, folders or globs, comma-separated; .jsonl, .csv or .tsv.

@@ -22,7 +22,7 @@ class PairsDataConfig(Section):
 
     section = "data"
 
-    source: Literal["tfds", "official", "files"]
+    source: Literal["tfds", "hub", "official", "files"]
     dir: ByContent[File]
     files: ByContent[Files]
     sentences: Annotated[Names, different, not_empty]

@@ -16,7 +16,12 @@ from gpt1_jax.studies.answers import Answers, ZeroShotTask
 from gpt1_jax.studies.engine import Scored, run_and_baseline, score_steps
 from gpt1_jax.studies.minimal_pairs.config import MinimalPairsConfig
 from gpt1_jax.studies.minimal_pairs.figure import draw_pairs
-from gpt1_jax.studies.minimal_pairs.pairs import equal_pairs, load_pairs, select_pairs
+from gpt1_jax.studies.minimal_pairs.pairs import (
+    equal_pairs,
+    fetch_pairs,
+    load_pairs,
+    select_pairs,
+)
 from gpt1_jax.studies.minimal_pairs.table import (
     describe_pairs,
     pair_scores,
@@ -43,6 +48,8 @@ def run(config: MinimalPairsConfig, workdir: str) -> None:
       Stopped: after a signal, once the scores at hand are saved.
     """
     tasks = select_pairs(config.tasks, config.data)
+    if config.data.source == "hub":
+        tasks = fetch_pairs(tasks)
     score_steps(
         config,
         workdir,

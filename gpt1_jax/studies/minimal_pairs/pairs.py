@@ -6,9 +6,10 @@ term; a file of the user's own pairs makes one too. The subset of an example is 
 paradigm.
 """
 
+import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpt1_jax.config.checks import split_paths
 from gpt1_jax.data.documents import COMMA_HINT, expand_paths
@@ -16,6 +17,7 @@ from gpt1_jax.data.files import locate
 from gpt1_jax.data.tables import FORMATS, require_column
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.interop.datasets import fetch_tasks
 from gpt1_jax.studies.answers import (
     CANDIDATES,
     Answers,
@@ -97,6 +99,12 @@ def _blimp_task(term: str, paradigms: Sequence[str]) -> ZeroShotTask:
         published=Published(
             prepare=_prepare_blimp,
             tfds={_SPLIT: {name: f"blimp/{name}:train" for name in paradigms}},
+            hub={
+                _SPLIT: {
+                    name: f"hf://datasets/nyu-mll/blimp/{name}/train-*.parquet"
+                    for name in paradigms
+                }
+            },
             files={
                 _SPLIT: {
                     name: FileLayout(f"{name}.jsonl", format="jsonl")
@@ -111,10 +119,42 @@ def _blimp_task(term: str, paradigms: Sequence[str]) -> ZeroShotTask:
 
 
 def _prepare_blimp(record: Record) -> Record:
-    """The first sentence is the better one; the files and TFDS name ids differently."""
+    """The first sentence is the better one; TFDS and the Hub name ids differently."""
     columns = record.columns
     identity = columns.get("pairID", columns.get("pair_id"))
     return record._replace(columns={**columns, _GOOD: 0, "idx": identity})
+
+
+def fetch_pairs(tasks: Sequence[ZeroShotTask]) -> list[ZeroShotTask]:
+    """Downloads BLiMP's files from the Hub, those of all tasks together.
+
+    Args:
+      tasks: BLiMP's tasks.
+
+    Returns:
+      The tasks with the files' local paths.
+
+    Raises:
+      MissingData: if the Hub lacks one of them.
+      UserError, OSError: if the Hub does not answer, or the disk lacks room.
+    """
+    by_task = [each.task.published.hub[_SPLIT] for each in tasks]
+    every = {name: place for places in by_task for name, place in places.items()}
+    together = _with_hub(tasks[0], every).task
+    found, _ = fetch_tasks([dataclasses.replace(together, name=BLIMP, title="BLiMP")])
+    local = found[BLIMP].published.hub[_SPLIT]
+    return [
+        _with_hub(task, {name: local[name] for name in places})
+        for task, places in zip(tasks, by_task, strict=True)
+    ]
+
+
+def _with_hub(task: ZeroShotTask, places: Mapping[str, str]) -> ZeroShotTask:
+    """A task whose files on the Hub are these, by paradigm."""
+    published = dataclasses.replace(task.task.published, hub={_SPLIT: places})
+    return dataclasses.replace(
+        task, task=dataclasses.replace(task.task, published=published)
+    )
 
 
 # --- the user's own pairs -------------------------------------------------------

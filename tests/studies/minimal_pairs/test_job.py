@@ -5,12 +5,14 @@ import random
 
 import numpy as np
 import pytest
+from hub_server import serve_hub, use_hub
+from made_up_tasks import write_hub_file
 from tiny_run import load_config
 from tiny_tasks import read_lines, write_lines
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
@@ -243,3 +245,30 @@ def test_bad_input_is_refused_before_any_work(
     with pytest.raises((UserError, FileNotFoundError, ValueError), match=problem):
         score(tasks, **values)
     assert not (tmp_path / "out").exists()
+
+
+def test_pairs_are_read_from_the_hub(score, blimp, tmp_path, monkeypatch):
+    """The same pairs as in the files of BLiMP's repository, downloaded together."""
+    for path in blimp.glob("*.jsonl"):
+        rows = [{**row, "pair_id": int(row.pop("pairID"))} for row in read_lines(path)]
+        address = f"nyu-mll/blimp/{path.stem}/train-*.parquet"
+        write_hub_file(address, rows, tmp_path / "data")
+    with serve_hub(tmp_path / "pushed") as server:
+        use_hub(server, tmp_path, monkeypatch)
+        folder = tmp_path / "data" / "nyu-mll" / "blimp"
+        server.datasets["nyu-mll/blimp"] = {"main": folder}
+        out = score(to="of-hub", **{"data.source": "hub", "data.dir": ""})
+        assert out.count("Downloaded") == out.count("Downloaded 4 files") == 1
+        score(to="files")
+        runs = [results(tmp_path / each)["runs"] for each in ("of-hub", "files")]
+        assert runs[0] == runs[1]
+        predictions = "predictions/run/12/ellipsis.jsonl"
+        read = [
+            read_lines(tmp_path / each / predictions) for each in ("of-hub", "files")
+        ]
+        assert read[0] == read[1]
+        with pytest.raises(
+            MissingData, match=r"BLiMP at 'hf://.*/adjunct_island/train"
+        ):
+            score("island_effects", to="none", **{"data.source": "hub", "data.dir": ""})
+    assert not (tmp_path / "none").exists()
