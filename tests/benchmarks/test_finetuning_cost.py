@@ -1,0 +1,70 @@
+"""The estimate of what fine-tuning takes, by hand."""
+
+import json
+
+import pytest
+from made_up_tokenizer import Characters
+from tiny_tasks import finetune_config, write_lines
+
+from benchmarks.compiler import finetuning_cost
+from benchmarks.compiler.finetuning_cost import Line, Sizes
+from gpt1_jax.tasks.paper_tasks import TASKS, select_tasks
+
+BATCHES = [(64, 400), (64, 700), (64, 400)]
+
+
+@pytest.fixture
+def config(tmp_path):
+    base = {"init_from": "run", "data.source": "jsonl", "data.dir": str(tmp_path)}
+    return finetune_config("all", base)
+
+
+def test_every_task_of_the_headline_command_has_its_sizes(config):
+    tasks, _ = select_tasks(config)
+    assert list(finetuning_cost.SIZES) == [task.name for task in tasks]
+
+
+def test_the_time_of_a_step_lies_on_the_line_through_two(tmp_path):
+    files = []
+    for seq_len, seconds in ((64, 0.003), (512, 0.017)):
+        step = {"batch": 32, "schedule": {"kernel_seconds": seconds}}
+        found = {"settings": {"seq_len": seq_len}, "results": {"finetune": step}}
+        files.append(tmp_path / f"{seq_len}.json")
+        files[-1].write_text(json.dumps(found))
+    steps = [finetuning_cost.read_step(path, 0.0) for path in files]
+    assert steps == [(2048, 0.003), (16384, 0.017)]
+    line = finetuning_cost.line_through(*steps)
+    assert line(2048) == pytest.approx(0.003) and line(0) == pytest.approx(0.001)
+    assert line(16384) == pytest.approx(0.017)
+    own = [finetuning_cost.read_step(path, 6.4)[1] for path in files]
+    assert own == pytest.approx([0.003 + 0.0001, 0.017 + 0.0064])
+
+
+def test_an_epoch_leaves_out_its_last_batch_and_ends_with_an_evaluation(config):
+    found = finetuning_cost.cost(Sizes(100, 10, 5), config, BATCHES, Line(0.1, 0.001))
+    assert found["programs"] == 2 and found["tokens"] == 500
+    assert found["steps"] == 9 and found["step_seconds"] == pytest.approx(0.6)
+    assert found["train_seconds"] == pytest.approx(9 * 0.6)
+    evaluated = 4 * 10 + 5  # after three epochs, then of the best step
+    assert found["eval_seconds"] == pytest.approx(evaluated / 32 * 0.6 / 3)
+    longer = Sizes(96_000, 10, 5)
+    longer = finetuning_cost.cost(longer, config, BATCHES, Line(0.1, 0.001))
+    evaluated = 6 * 10 + 5  # also after 1,000 and 2,000 updates of the first epoch
+    assert longer["eval_seconds"] == pytest.approx(evaluated / 32 * 0.6 / 3)
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_real_tokens_are_counted_in_sixteenths_of_a_batch(config, tmp_path, split):
+    """32 texts of 5 and 2 special tokens are 224, of 1,024 with padding: 4/16."""
+    rows = [{"sentence": "abcde", "label": 1, "idx": k} for k in range(64)]
+    write_lines(tmp_path / "sst2" / f"{split}.jsonl", rows)
+    found = finetuning_cost.batch_sizes(TASKS["sst2"], config, Characters(), 64)
+    assert found == [(32, 256), (32, 256)]
+
+
+def test_the_table_adds_up(config):
+    sizes, line = Sizes(96_000, 0, 0), Line(0.1, 0)
+    costs = {"a": finetuning_cost.cost(sizes, config, BATCHES, line)}
+    printed = finetuning_cost.table({**costs, "b": costs["a"]}).splitlines()
+    assert printed[2] == "| a | 9,000 | 2 | 500 | 100.0 | 15.0 | 0.0 |"
+    assert printed[-1] == "| all | 18,000 | 4 |  |  | 30 | 0 |"
