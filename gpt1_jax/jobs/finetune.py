@@ -222,6 +222,7 @@ def _run_all(
     _check_training_data([run for run in planned if not finished[run.folder]], missing)
     data: TaskData | None = None
     setup: TaskSetup | None = None
+    kept: list[SuiteRun] = []  # as `_kept` says, of the results so far
     with suite.progress_bar(finished.values()) as bar:
         for run in planned:
             result, task = finished[run.folder], run.task
@@ -254,9 +255,9 @@ def _run_all(
             if result is not None:
                 results.append((run, result))
                 if len(planned) > 1 and is_main_process():
-                    kept = [each.folder for each in _kept(results)]
-                    for other in (*_kept(results[:-1]), run):
-                        if other.folder not in kept:
+                    before, kept = kept, _kept(results)
+                    for other in (*before, run):
+                        if other.folder not in [each.folder for each in kept]:
                             _delete_checkpoints(other)
             else:
                 bar.total -= 1
