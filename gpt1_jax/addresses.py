@@ -8,7 +8,7 @@ import functools
 import operator
 import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +35,21 @@ def resolve(config: JobConfig) -> Any:
     """
     values, as_run = config.to_dict(), config.job != "convert"  # which reads any folder
     for key, place in marked_keys(type(config), Place).items():
-        is_text = place.several and not place.model
-        if place.model or place.tokenizer or is_text:
-            *sections, name = key.split(".")
-            section = functools.reduce(operator.getitem, sections, values)
-            named = split_paths(section[name]) if place.several else [section[name]]
-            found = [
-                _fetch_files(each, f"config.{key}")
-                if is_text
-                else _resolve(each, f"config.{key}", _FETCH_TOKENIZER)
-                if place.tokenizer
-                else resolve_model(each, f"config.{key}", as_run)
-                for each in named
-            ]
-            if found != named:
-                section[name] = found if place.several else found[0]
+        fetch: Callable[[str, str], str]  # of a name and its key
+        if place.model:
+            fetch = functools.partial(resolve_model, as_run=as_run)
+        elif place.tokenizer:
+            fetch = functools.partial(_resolve, fetch=_FETCH_TOKENIZER)
+        elif place.several:
+            fetch = _fetch_files
+        else:
+            continue
+        *sections, name = key.split(".")
+        section = functools.reduce(operator.getitem, sections, values)
+        named = split_paths(section[name]) if place.several else [section[name]]
+        found = [fetch(each, f"config.{key}") for each in named]
+        if found != named:
+            section[name] = found if place.several else found[0]
     return config if values == config.to_dict() else config_lib.load(values)
 
 

@@ -3,8 +3,18 @@
 import signal
 
 import bucket
+import numpy as np
 import pytest
-from tiny_run import as_flags, assert_same_run, run_program, signal_at, tiny_overrides
+from joined import together
+from tiny_run import (
+    as_flags,
+    assert_same_run,
+    metrics_without_times,
+    run_program,
+    saved_state,
+    signal_at,
+    tiny_overrides,
+)
 
 pytest.importorskip("gcsfs")
 pytestmark = pytest.mark.slow
@@ -12,6 +22,19 @@ pytestmark = pytest.mark.slow
 TOOL = """
 import fsspec, sys
 getattr(fsspec.filesystem("gs"), sys.argv[1])(*sys.argv[2:], recursive=True)
+"""
+# A program that notes in its cache folder that it has tokenised.
+NOTING = """
+import os, pathlib
+from gpt1_jax import program
+from gpt1_jax.data import corpus
+
+def note(*arguments, write=corpus._write_corpus):
+    pathlib.Path(os.environ["XDG_CACHE_HOME"], "tokenised").touch()
+    write(*arguments)
+
+corpus._write_corpus = note
+program.run()
 """
 
 
@@ -58,3 +81,37 @@ def test_a_killed_run_on_gs_equals_one_on_disk(corpus_dir, variables, tmp_path):
         env=variables,
     )
     assert code == 0, output
+
+
+def test_a_pod_prepares_its_corpus_once_and_trains_as_one_process(
+    run_main, variables, tmp_path
+):
+    """Two joined processes, each with a disk of its own."""
+
+    def start(joining):
+        host = tmp_path / joining["JAX_PROCESS_ID"]
+        return run_main(
+            "--distributed=on",
+            f"--workdir={tmp_path / 'pod'}",
+            f"--config.data.cache_dir=gs://{bucket.NAME}/cache",
+            env={**variables, **joining, "XDG_CACHE_HOME": str(host)},
+            program=("-c", NOTING),
+        )
+
+    results = together(start)
+    assert [code for code, _ in results] == [0, 0], results
+    assert len(list(tmp_path.glob("*/tokenised"))) == 1
+    shards = [
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in tmp_path.glob("[01]/gpt1_jax/corpora/*")
+    ]
+    assert len(shards) == 2 and shards[0] == shards[1]
+
+    code, output = run_main(f"--workdir={tmp_path / 'alone'}")
+    assert code == 0, output
+    alone, pod = (saved_state(tmp_path / name, 12) for name in ("alone", "pod"))
+    for name, value in alone.items():
+        np.testing.assert_allclose(pod[name], value, atol=1e-6, err_msg=name)
+    alone, pod = (metrics_without_times(tmp_path / name) for name in ("alone", "pod"))
+    for expected, found in zip(alone, pod, strict=True):
+        assert found == pytest.approx(expected, abs=1e-5)

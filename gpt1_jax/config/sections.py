@@ -210,6 +210,10 @@ _TRAIN = {  # what `data.train` names, by source
     "tfds": "NAME:SPLIT, for example lm1b:train",
     "tokens": "FILES of token ids: .bin, .npy or .ds",
 }
+_NOT_READ = {  # keys that must be empty, by source
+    "builtin": ("train", "valid", "document_separator"),
+    **dict.fromkeys(("tfds", "tokens"), ("document_separator",)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,19 +235,18 @@ class DataConfig(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.source == "builtin":
+        for name in _NOT_READ.get(self.source, ()):
             require(
-                not self.train and not self.valid,
-                f"config.data.train={self.train!r} or config.data.valid="
-                f"{self.valid!r} is set, but config.data.source='builtin' reads the "
-                "documentation on this machine; add --config.data.source=text.",
+                not getattr(self, name),
+                f"config.data.{name}={getattr(self, name)!r:.80} is set, but "
+                f"config.data.source={self.source!r} does not read it; leave it empty, "
+                "or add --config.data.source=text.",
             )
-        else:
-            require(
-                bool(self.train),
-                f"config.data.source={self.source!r} needs --config.data.train="
-                f"{_TRAIN[self.source]}.",
-            )
+        require(
+            self.source == "builtin" or bool(self.train),
+            f"config.data.source={self.source!r} needs --config.data.train="
+            f"{_TRAIN.get(self.source)}.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,6 +33,16 @@ class Unpacked:
         self._how = how.removeprefix(".")
         self._stream = _Zstd(file, name) if how == ".zst" else _READERS[how](file)
 
+    @staticmethod
+    def check(name: str) -> None:
+        """Refuses a file whose name asks for a library that is not installed.
+
+        Raises:
+          MissingPackage: as for the file itself.
+        """
+        if name.lower().endswith(".zst"):
+            _import_zstandard(name)
+
     def read(self, size: int) -> bytes:
         """The next bytes, about `size` of them; none at the end.
 
@@ -50,13 +60,18 @@ class Unpacked:
             ) from error
 
 
+def _import_zstandard(needed_by: str) -> Any:
+    with from_extra("text", f"{needed_by}, compressed by zstd,", "unpack it"):
+        import zstandard
+
+    return zstandard
+
+
 class _Zstd:
     """The frames of a .zst file; zstandard's own reader ignores that one is cut."""
 
     def __init__(self, file: BinaryIO, name: str):
-        with from_extra("text", f"{name}, compressed by zstd,", "unpack it"):
-            import zstandard
-
+        zstandard = _import_zstandard(name)
         self._new, self._error = zstandard.ZstdDecompressor, zstandard.ZstdError
         self._file, self._left = file, b""
         self._frame: Any = None

@@ -142,6 +142,7 @@ class TextFormat(NamedTuple):
     in_folders: bool = True
 
 
+_UNPACK = "gpt1_jax.data.compression:Unpacked"
 _PLAIN = TextFormat("gpt1_jax.data.documents:read_plain_text")
 _JSON = TextFormat("gpt1_jax.data.json_lines:read_field", has_field=True)
 _PARQUET = TextFormat("gpt1_jax.data.parquet:read_field", has_field=True)
@@ -244,7 +245,8 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
         return [
             found
             for found in files_below(path)
-            if _has_suffix(found.name, suffixes) and not _is_hidden(found, path)
+            if unpacked_name(found.name).endswith(suffixes)
+            and not _is_hidden(found, path)
         ]
     if path.exists():
         return [path]
@@ -260,10 +262,6 @@ def _is_hidden(path: epath.Path, top: epath.Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(top).parts)
 
 
-def _has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:
-    return unpacked_name(name).endswith(suffixes)
-
-
 def _document(path: epath.Path, key: str, field: str) -> Document:
     try:
         stat = path.stat()
@@ -274,9 +272,8 @@ def _document(path: epath.Path, key: str, field: str) -> Document:
         ) from None
     if not stat.length:
         raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
-    stamp = file_stamp(path)
-    formats = TEXT_FORMATS.items()
-    how = next((how for end, how in formats if _has_suffix(path.name, (end,))), None)
+    stamp, name = file_stamp(path), unpacked_name(path.name)
+    how = next((how for end, how in TEXT_FORMATS.items() if name.endswith(end)), None)
     if how is None:
         refuse_other_name(f"{key}: {path}")
         how = _PLAIN
@@ -287,6 +284,8 @@ def _document(path: epath.Path, key: str, field: str) -> Document:
     if how.has_field:
         stamp += f"-{field}"
     find_named(how.read, str(path), f"leave it out of {key}")  # before any work
+    if name != path.name.lower():
+        find_named(_UNPACK, str(path), "unpack it").check(str(path))
     chunks = functools.partial(_read, path, how, key, field)
     return Document(str(path), stamp, stat.length, chunks)
 
@@ -328,8 +327,8 @@ def decode(path: epath.Path, *, is_plain: bool = True) -> Iterator[str]:
             is_compressed = stream.read(8).startswith(tuple(COMPRESSED.values()))
             stream.seek(0)
             if is_compressed:
-                unpack = "gpt1_jax.data.compression:Unpacked"
-                stream = find_named(unpack, str(path), "unpack it")(stream, str(path))
+                unpack = find_named(_UNPACK, str(path), "unpack it")
+                stream = unpack(stream, str(path))
             while data := stream.read(BLOCK_CHARS):
                 if is_plain and not position:
                     refuse_binary(data, str(path))

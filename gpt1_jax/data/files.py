@@ -23,8 +23,9 @@ import shutil
 import socket
 import stat
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +33,7 @@ from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.saved import NOT_FINITE
-from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.errors import MissingPackage, UserError, find_named
 
 _TRIES = 3  # attempts of `write_whole`
 _LEFT_SECONDS = 86_400.0  # age at which, without locks, a file counts as left over
@@ -558,6 +559,7 @@ NOTE_FILE = ".lock.json"  # the holder of the lock, and its purpose
 _POLL_SECONDS = 0.2
 _REMIND_SECONDS = 60.0
 _UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
+_LEASE = "gpt1_jax.data.shared_cache:hold_lease"  # where there are no locks
 
 
 class Held(Exception):
@@ -582,7 +584,8 @@ def system_lock(path: Path, seconds: float = 0.0) -> Iterator[bool]:
     """
     import filelock  # imported here so that --help starts without asyncio
 
-    lock = filelock.FileLock(path, thread_local=False)
+    # filelock's substitute, a file that stays behind, would lock out all other hosts.
+    lock = filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
     try:
         lock.acquire(timeout=seconds, poll_interval=_POLL_SECONDS)
     except filelock.Timeout as error:
@@ -615,7 +618,9 @@ def exclusive(
         began, patience = time.monotonic(), _POLL_SECONDS
         while True:
             try:
-                stack.enter_context(system_lock(folder / LOCK_FILE, patience))
+                if not stack.enter_context(system_lock(folder / LOCK_FILE, patience)):
+                    hold = find_named(_LEASE, str(folder), "name one with locks")
+                    stack.enter_context(hold(folder, say))
                 break
             except Held:
                 waited = time.monotonic() - began
@@ -630,14 +635,82 @@ def exclusive(
 
 def _holder(folder: Path) -> str:
     """Who holds the lock and why, if the note can be read."""
-    try:
-        note = json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))
-        return f"process {note['pid']} on {note['host']}, {note['doing']}"
-    except (ValueError, KeyError, TypeError, OSError):
-        return "another process"
+    note = read_record(folder / NOTE_FILE, OSError)
+    known = "doing" in note
+    return f"{name_owner(note)}, {note['doing']}" if known else "another process"
 
 
 def _note(folder: Path, doing: str) -> None:
-    note = {"pid": os.getpid(), "host": socket.gethostname(), "doing": doing}
     with contextlib.suppress(OSError):  # a full disk must not stop the run here
-        write_json(folder / NOTE_FILE, note)
+        write_json(folder / NOTE_FILE, this_process(doing=doing))
+
+
+# --- leases: files with a counter that their owner keeps raising --------------
+
+_IMPORTED = secrets.token_hex(16)
+
+
+def this_process(**more: Any) -> dict[str, Any]:
+    """The record of this process as an owner, and more that it says.
+
+    Its "owner" is an id that no other process has on any machine, not even its forks.
+    """
+    pid = os.getpid()
+    owner = {"owner": f"{_IMPORTED}-{pid}", "host": socket.gethostname(), "pid": pid}
+    return {**owner, **more}
+
+
+def read_record(
+    path: epath.PathLike, missing: type[OSError] = FileNotFoundError
+) -> dict[str, Any]:
+    """A JSON object; empty if it is damaged, or the error says that it is missing."""
+    try:
+        value = json.loads(epath.Path(path).read_text())
+    except (missing, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def name_owner(record: Mapping[str, Any]) -> str:
+    """The owner that a record names, for messages."""
+    return f"process {record.get('pid')} on {record.get('host')}"
+
+
+def is_ours(record: Mapping[str, Any]) -> bool:
+    """Whether a record names this process as its owner."""
+    return record.get("owner") == this_process()["owner"]
+
+
+@contextlib.contextmanager
+def heartbeat(
+    path: epath.Path, record: Callable[[int], dict[str, Any]], seconds: float
+) -> Iterator[None]:
+    """Raises the counter of a lease while the block runs; removes the lease at the end.
+
+    Nothing is written or removed once another process has taken it over.
+
+    Args:
+      path: the lease, which this process has written.
+      record: what to write, given the count.
+      seconds: between increments.
+    """
+    stop = threading.Event()
+
+    def beat() -> None:
+        count = 0
+        while not stop.wait(seconds):
+            count += 1
+            with contextlib.suppress(OSError):  # the next beat may get through
+                if is_ours(read_record(path)):
+                    write_json(path, record(count))
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        with contextlib.suppress(OSError):
+            if is_ours(read_record(path)):
+                path.unlink(missing_ok=True)

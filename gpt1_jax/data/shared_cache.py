@@ -15,12 +15,8 @@ import concurrent.futures
 import contextlib
 import functools
 import hashlib
-import json
-import os
 import secrets
 import shutil
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -33,7 +29,12 @@ from gpt1_jax.data.files import (
     NOTE_FILE,
     append_to,
     files_below,
+    heartbeat,
+    is_ours,
     make_folder,
+    name_owner,
+    read_record,
+    this_process,
     whole_folder,
     write_json,
 )
@@ -77,7 +78,9 @@ def _shared(
 ) -> Iterator[None]:
     remote = place / folder.relative_to(own).as_posix()
     with contextlib.ExitStack() as stack:
-        while record := _wait_for_record(remote, own, say, stack):
+        lease = remote / LEASE_FILE
+        find_record = functools.partial(read_record, remote / RECORD_FILE)
+        while record := _wait_for_lease(lease, own, say, stack, find_record):
             if folder.exists():
                 break
             try:
@@ -98,43 +101,60 @@ class _Damaged(Exception):
 # --- the lease ----------------------------------------------------------------
 
 
-def _wait_for_record(
-    remote: epath.Path, own: Path, say: Say, stack: contextlib.ExitStack
-) -> dict[str, Any]:
-    """The record of a folder in the bucket; empty once this host is to make it.
+@contextlib.contextmanager
+def hold_lease(folder: Path, say: Say) -> Iterator[None]:
+    """Keeps other processes out of a folder on a disk without locks.
 
-    In that case, the stack holds the lease.
+    Args:
+      folder: the folder; each process that is to be kept out holds its lease, too.
+      say: shows a line to the waiting user.
     """
-    lease = remote / LEASE_FILE
+    with contextlib.ExitStack() as stack:
+        _wait_for_lease(epath.Path(folder) / LEASE_FILE, folder, say, stack, dict)
+        yield
+
+
+def _wait_for_lease(
+    lease: epath.Path,
+    own: Path,
+    say: Say,
+    stack: contextlib.ExitStack,
+    find_record: Callable[[], dict[str, Any]],
+) -> dict[str, Any]:
+    """What others have made; empty once this host is to make it, and has the lease.
+
+    Args:
+      lease: the lease.
+      own: the folder of the note that says what this host is doing.
+      say: shows a line to the waiting user.
+      stack: gets the lease.
+      find_record: the record of what others have made; empty if there is none.
+    """
     seen: dict[str, Any] = {}
     began = time.monotonic()
     changed, said = began, -_REMIND_SECONDS
     while True:
-        if record := _read(remote / RECORD_FILE):
+        if record := find_record():
             return record
         if _take(lease, own):
-            stack.enter_context(_beating(lease, own))
-            if record := _read(remote / RECORD_FILE):  # written meanwhile
-                return record
-            return {}
-        held, now = _read(lease), time.monotonic()
+            record_of = functools.partial(_record, own)
+            stack.enter_context(heartbeat(lease, record_of, BEAT_SECONDS))
+            return find_record()  # perhaps written meanwhile
+        held, now = read_record(lease), time.monotonic()
         if held != seen:
             seen, changed = held, now
         if now - said >= _REMIND_SECONDS:
             said = now
             say(
-                f"{remote} is being made by process {held.get('pid')} on "
-                f"{held.get('host')}, {held.get('doing') or 'which has just begun'}; "
-                f"waiting ({now - began:.0f} s)."
+                f"{lease.parent} is in use by {name_owner(held)}, "
+                f"{held.get('doing') or 'which has just begun'}; waiting "
+                f"({now - began:.0f} s)."
             )
-        if now - changed > PATIENCE_SECONDS and _read(lease) == seen:
-            say(f"Process {held.get('pid')} on {held.get('host')} no longer works.")
+        if now - changed > PATIENCE_SECONDS and read_record(lease) == seen:
+            say(f"{lease} stood still: {name_owner(held)} no longer works.")
             lease.unlink(missing_ok=True)
         else:
             time.sleep(_POLL_SECONDS)
-
-
-_THIS_PROCESS = secrets.token_hex(16)  # of this process
 
 
 def _take(lease: epath.Path, own: Path) -> bool:
@@ -143,66 +163,23 @@ def _take(lease: epath.Path, own: Path) -> bool:
     Raises:
       PermissionError: if nothing can be written there.
     """
-    if _read(lease):
+    if read_record(lease):
         return False
     try:
-        write_json(lease, _holder(own, 0))
+        write_json(lease, _record(own, 0))
     except OSError as error:
         raise PermissionError(
-            f"The cache folder {lease.parent.parent.parent} cannot be written "
-            f"({error.strerror or error}); name another with "
-            "--config.data.cache_dir=DIR."
+            f"{lease} cannot be written ({error.strerror or error}); name another "
+            "cache folder with --config.data.cache_dir=DIR."
         ) from error
     time.sleep(SETTLE_SECONDS)
-    return _read(lease).get("owner") == _THIS_PROCESS
+    return is_ours(read_record(lease))
 
 
-@contextlib.contextmanager
-def _beating(lease: epath.Path, own: Path) -> Iterator[None]:
-    """Counts up while the block runs; then removes the lease if it is still ours."""
-    stop = threading.Event()
-    beat = threading.Thread(target=_beat, args=(lease, own, stop), daemon=True)
-    beat.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        beat.join()
-        _give_back(lease)
-
-
-def _give_back(lease: epath.Path) -> None:
-    if _read(lease).get("owner") == _THIS_PROCESS:
-        lease.unlink(missing_ok=True)
-
-
-def _beat(lease: epath.Path, own: Path, stop: threading.Event) -> None:
-    count = 0
-    while not stop.wait(BEAT_SECONDS):
-        count += 1
-        with contextlib.suppress(OSError):  # the next beat may get through
-            if _read(lease).get("owner") == _THIS_PROCESS:
-                write_json(lease, _holder(own, count))
-
-
-def _holder(own: Path, count: int) -> dict[str, Any]:
+def _record(own: Path, count: int) -> dict[str, Any]:
     """Who holds a lease, and what it says that it is doing."""
-    return {
-        "owner": _THIS_PROCESS,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "doing": _read(epath.Path(own / NOTE_FILE)).get("doing", ""),
-        "count": count,
-    }
-
-
-def _read(path: epath.Path) -> dict[str, Any]:
-    """A JSON object; empty if it is missing or damaged."""
-    try:
-        value = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    doing = read_record(own / NOTE_FILE).get("doing", "")
+    return this_process(doing=doing, count=count)
 
 
 # --- copies -------------------------------------------------------------------
@@ -220,10 +197,10 @@ def _publish(folder: Path, remote: epath.Path, progress: bool) -> None:
             return _copy(file, sent.write)
 
     checksums = _copy_all("upload", sizes, send, progress)
-    if not _read(remote / RECORD_FILE):
+    if not read_record(remote / RECORD_FILE):
         record = {"folder": target.name, "sizes": sizes, "checksums": checksums}
         write_json(remote / RECORD_FILE, record)
-    kept = _read(remote / RECORD_FILE).get("folder")
+    kept = read_record(remote / RECORD_FILE).get("folder")
     for each in remote.iterdir():  # those of hosts that were killed
         if each.name not in (kept, RECORD_FILE, LEASE_FILE):
             with contextlib.suppress(OSError):

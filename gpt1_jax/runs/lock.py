@@ -9,12 +9,8 @@ run of several processes the main one owns the folder for all of them.
 """
 
 import contextlib
-import json
-import os
-import socket
-import threading
+import functools
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,12 +20,17 @@ from etils import epath
 from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     Held,
+    heartbeat,
+    is_ours,
     is_remote,
     machine_id,
     make_folder,
+    name_owner,
+    read_record,
     refuse_links,
     remove_partial,
     system_lock,
+    this_process,
     write_json,
 )
 from gpt1_jax.parallel.processes import agree, is_main_process
@@ -59,7 +60,9 @@ def owned(folder: epath.Path) -> Iterator[None]:
     """
     refuse_links(folder)
     problem: OSError | None = None
+    path = folder / LOCK_FILE
     with contextlib.ExitStack() as held:
+        held.callback(_confirmed.pop, path, None)
         if is_main_process():
             try:
                 _acquire(folder, held)
@@ -68,18 +71,13 @@ def owned(folder: epath.Path) -> Iterator[None]:
         if agree(problem is not None):
             raise problem or FolderInUse(f"The run folder {folder} cannot be used.")
         if is_main_process():
-            held.enter_context(_beating(folder / LOCK_FILE))
+            record = functools.partial(_record, path)
+            held.enter_context(heartbeat(path, record, BEAT_SECONDS))
             remove_partial(folder)
         yield
 
 
-_IMPORTED = uuid.uuid4().hex
 _confirmed: dict[epath.Path, float] = {}  # when each owned lock was last seen as ours
-
-
-def _owner() -> str:
-    """An id of this process that no other has on any machine, not even its forks."""
-    return f"{_IMPORTED}-{os.getpid()}"
 
 
 def check_owned() -> None:
@@ -94,12 +92,11 @@ def check_owned() -> None:
     for path, confirmed in list(_confirmed.items()):
         if time.time() - confirmed < PATIENCE_SECONDS / 2:
             continue
-        held = _read(path)
-        if held.get("owner", _owner()) != _owner():
+        held = read_record(path, OSError)
+        if "owner" in held and not is_ours(held):
             raise FolderInUse(
-                f"This process stood still, and process {held.get('pid')} on "
-                f"{held.get('host')} took over the run folder {path.parent}; stopped, "
-                "and wrote nothing more."
+                f"This process stood still, and {name_owner(held)} took over the run "
+                f"folder {path.parent}; stopped, and wrote nothing more."
             )
         _confirmed[path] = time.time()
 
@@ -119,11 +116,11 @@ def _acquire(folder: epath.Path, stack: contextlib.ExitStack) -> None:
             locked = stack.enter_context(lock)
         if path.exists() and (held := _owner_at_work(path, locked)):
             raise _in_use(path, held)
-        write_json(path, _record(0))
-        if (held := _read(path)).get("owner") != _owner():  # another took it meanwhile
+        write_json(path, _record(path, 0))
+        if not is_ours(held := read_record(path, OSError)):  # another took it meanwhile
             raise _in_use(path, held)
     except Held:
-        raise _in_use(path, _read(path)) from None
+        raise _in_use(path, read_record(path, OSError)) from None
     except FolderInUse:
         raise
     except OSError as error:
@@ -141,82 +138,41 @@ def _owner_at_work(path: epath.Path, locked: bool) -> dict[str, Any]:
       locked: whether this process holds the system's lock, so that no other process
         on this machine owns the folder.
     """
-    held = _read(path)
+    held = read_record(path, OSError)
     if not held:  # perhaps it is being written
         time.sleep(PATIENCE_SECONDS / 120)
-        held = _read(path)
-    if held.get("owner") == _owner():
+        held = read_record(path, OSError)
+    if is_ours(held):
         return held
     if locked and held.get("machine") == machine_id():
         return {}
     if held:
         say(
-            f"{path} is held by process {held.get('pid')} on {held.get('host')}; "
-            f"waiting up to {PATIENCE_SECONDS:.0f} s to see whether it still runs."
+            f"{path} is held by {name_owner(held)}; waiting up to "
+            f"{PATIENCE_SECONDS:.0f} s to see whether it still runs."
         )
     deadline = time.monotonic() + PATIENCE_SECONDS
     while held and time.monotonic() < deadline:
         time.sleep(PATIENCE_SECONDS / 60)
         if not path.exists():
             return {}
-        if _read(path).get("count") != held.get("count"):
+        if read_record(path, OSError).get("count") != held.get("count"):
             return held
     return {}
 
 
 def _in_use(path: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
     return FolderInUse(
-        f"The run folder {path.parent} is in use by process {held.get('pid')} on "
-        f"{held.get('host')}, since {held.get('since')}. Wait for it, name another "
-        f"--workdir, or, if that process is no longer running, delete {path}."
+        f"The run folder {path.parent} is in use by {name_owner(held)}, since "
+        f"{held.get('since')}. Wait for it, name another --workdir, or, if that "
+        f"process is no longer running, delete {path}."
     )
 
 
-@contextlib.contextmanager
-def _beating(path: epath.Path) -> Iterator[None]:
-    """Counts up while the block runs; then removes the lock if it is still ours."""
-    stop = threading.Event()
-    beat = threading.Thread(target=_beat, args=(path, stop), daemon=True)
+def _record(path: epath.Path, count: int) -> dict[str, Any]:
+    """What the owner writes, having seen that the lock is its own."""
     _confirmed[path] = time.time()
-    beat.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        beat.join()
-        _confirmed.pop(path, None)
-        if _read(path).get("owner") == _owner():
-            path.unlink(missing_ok=True)
-
-
-def _beat(path: epath.Path, stop: threading.Event) -> None:
-    """Counts up while the owner is at work, unless another process took the lock."""
-    count = 0
-    while not stop.wait(BEAT_SECONDS):
-        count += 1
-        with contextlib.suppress(OSError):
-            if _read(path).get("owner") == _owner():
-                write_json(path, _record(count))
-                _confirmed[path] = time.time()
-
-
-def _record(count: int) -> dict[str, Any]:
-    return {
-        "owner": _owner(),
-        "machine": machine_id(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "since": _SINCE,
-        "count": count,
-    }
+    return this_process(machine=machine_id(), since=_SINCE, count=count)
 
 
 _SINCE = time.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _read(path: epath.Path) -> dict[str, Any]:
-    try:
-        held = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return held if isinstance(held, dict) else {}

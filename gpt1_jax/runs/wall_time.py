@@ -51,13 +51,10 @@ class WallTime:
         self._turn_to(self._now)
         if TRAINING not in self._spent:
             return ""
-        total = sum(self._spent.values())
-        share = self._spent[TRAINING] / total
-        others = {name: each for name, each in self._spent.items() if name != TRAINING}
-        parts = (
-            f"{name} {others[name]:,.0f} s"
-            for name in sorted(others, key=others.__getitem__, reverse=True)
-        )
+        spent, total = dict(self._spent), sum(self._spent.values())
+        share = spent.pop(TRAINING) / total
+        longest = sorted(spent.items(), key=lambda part: part[1], reverse=True)
+        parts = (f"{name} {seconds:,.0f} s" for name, seconds in longest)
         return (
             f"Time: {total:,.0f} s, {share:.0%} of it in training steps; "
             f"{', '.join(parts)}."

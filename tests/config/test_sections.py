@@ -4,6 +4,7 @@ import pytest
 from tiny_run import load_config
 
 from gpt1_jax.config import load
+from gpt1_jax.config.checks import split_paths
 
 TOPOLOGIES = ("paper_h200", "paper_h100x8", "paper_v5e_16", "paper_v5e_256")
 PRESETS = (
@@ -65,6 +66,16 @@ def test_the_default_is_the_recipe_of_the_paper():
             ["needs the tokenizer that made them: --config.tokenizer.kind"],
         ),
         ({"data__train": "a.txt"}, ["data.train='a.txt'", "source=text"]),
+        *(
+            (
+                {"data__document_separator": "--", **source},
+                ["document_separator='--'", "does not read it; leave it empty"],
+            )
+            for source in (
+                {"data__source": "builtin"},
+                {"data__source": "tfds", "data__train": "a:b"},
+            )
+        ),
         ({"data__valid_fraction": 1.0}, ["valid_fraction=1.0"]),
         ({"optimizer__name": ""}, ["optimizer.name is empty", "released_adam"]),
         (
@@ -127,6 +138,13 @@ def test_impossible_values_are_refused_by_name(overrides, parts):
         resolve(**overrides)
     for part in parts:
         assert part in str(error.value)
+
+
+def test_a_configuration_file_may_list_names_with_commas():
+    config, names = load_config(data__source="text"), ["one, two.txt", "three.txt"]
+    with config.ignore_type():
+        config.data.train = names
+    assert split_paths(load(config.to_dict()).data.train) == names
 
 
 def test_unknown_presets_are_refused_with_the_list():

@@ -78,6 +78,7 @@ def test_a_key_without_its_section_gets_a_hint():
         ("every_steps", [PRETRAIN], "eval.every_steps or --config.log.every"),
         ("workdirs", ["--config", "configs/pretrain.py"], "--workdir?"),
         ("data.dirr", ["--config=configs/finetune.py"], "--config.data.dir?"),
+        ("data.jsonl_field", [PRETRAIN], "--config.data.text_field?"),
         ("nonsense", ["--config=no/file.py"], "--nonsense: there is no such flag."),
     ],
 )

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data import files
+from gpt1_jax.data import files, shared_cache
 from gpt1_jax.data.files import (
     append_to,
     create,
@@ -167,7 +167,7 @@ def test_whole_folder_clears_what_a_killed_process_left(tmp_path):
 MAKE = """
 import sys, time
 from pathlib import Path
-from gpt1_jax.data import files
+from gpt1_jax.data import files, shared_cache
 with getattr(files, sys.argv[1])(Path(sys.argv[2])) as partial:
     print(partial, flush=True)
     time.sleep(60)
@@ -398,7 +398,7 @@ def test_sha256_is_of_all_bytes(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from gpt1_jax.data import files
+from gpt1_jax.data import files, shared_cache
 with files.exclusive(Path(sys.argv[1]), print) as doing:
     doing("tokenising 12.0 MB of text")
     print("held", flush=True)
@@ -496,10 +496,27 @@ def test_lock_note_names_this_process_and_is_gone_afterwards(tmp_path):
     assert not (tmp_path / files.NOTE_FILE).exists()
 
 
-def test_lock_is_done_without_where_there_are_none(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS])
+def test_where_there_are_no_locks_a_lease_keeps_others_out(
+    tmp_path, monkeypatch, error
+):
     def refuse(*_):
-        raise OSError(errno.ENOTSUP, "no locks here")
+        raise OSError(error, "no locks here")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with files.exclusive(tmp_path, print):
-        pass
+    for name, seconds in (("BEAT", 0.01), ("PATIENCE", 0.2), ("SETTLE", 0.0)):
+        monkeypatch.setattr(shared_cache, f"{name}_SECONDS", seconds)
+    monkeypatch.setattr(shared_cache, "_POLL_SECONDS", 0.02)
+    lease = tmp_path / shared_cache.LEASE_FILE
+    killed = {"owner": "x", "host": "host-7", "pid": 12, "doing": "reading", "count": 3}
+    lease.write_text(json.dumps(killed))
+    said = []
+    with files.exclusive(tmp_path, said.append) as doing:
+        doing("tokenising")
+        while (held := files.read_record(lease)).get("count", 0) < 2:
+            time.sleep(0.01)
+        assert (held["pid"], held["doing"]) == (os.getpid(), "tokenising")
+    waits, takes_over = said
+    assert f"{tmp_path} is in use by process 12 on host-7, reading; waiting" in waits
+    assert takes_over.endswith("process 12 on host-7 no longer works.")
+    assert not lease.exists()

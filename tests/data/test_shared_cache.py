@@ -104,7 +104,7 @@ def dying(module, name, calls=0):
     A host that is killed cannot give back its lease.
     """
     function, counted = getattr(module, name), []
-    give_back = shared_cache._give_back
+    heartbeat = shared_cache.heartbeat
 
     def die(*args, **kwargs):
         if getattr(args[0], "name", "") == shared_cache.LEASE_FILE:  # at any moment
@@ -114,13 +114,19 @@ def dying(module, name, calls=0):
             raise Killed
         return function(*args, **kwargs)
 
+    @contextlib.contextmanager
+    def heart(lease, *args):
+        text = lease.read_text()
+        try:
+            with heartbeat(lease, *args):
+                yield
+        finally:
+            if len(counted) > calls:
+                lease.write_text(text)
+
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(module, name, die)
-        patch.setattr(
-            shared_cache,
-            "_give_back",
-            lambda lease: len(counted) > calls or give_back(lease),
-        )
+        patch.setattr(shared_cache, "heartbeat", heart)
         yield
 
 
@@ -243,7 +249,7 @@ def test_a_host_waits_for_one_at_work_and_says_for_whom(
     thread.join()
     assert second.digest == first.digest
     assert (
-        f"{record.parent} is being made by process 12 on host-7, tokenising 9 MB; "
+        f"{record.parent} is in use by process 12 on host-7, tokenising 9 MB; "
         "waiting (0 s)." in capsys.readouterr().out
     )
 
@@ -256,7 +262,7 @@ def test_a_lease_whose_counter_stands_still_is_taken_over(prepare_on, shared, ca
     record.with_name("lease.json").write_text(json.dumps(lease))
     second, _ = prepare_on("b", progress=True)
     assert second.digest == first.digest
-    assert "Process 12 on host-7 no longer works." in capsys.readouterr().out
+    assert ": process 12 on host-7 no longer works." in capsys.readouterr().out
     assert not record.with_name("lease.json").exists()
 
 
@@ -300,20 +306,27 @@ def test_a_bucket_that_cannot_be_written_is_refused_before_any_work(
 
     monkeypatch.setattr(shared_cache, "write_json", refuse)
     monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
-    with pytest.raises(PermissionError, match=r"cannot be written \(denied\); name"):
+    with pytest.raises(
+        PermissionError, match=r"lease.json cannot be written \(denied\); name"
+    ):
         prepare_on("a")
 
 
 # --- hosts that are processes, and a bucket of Google's kind ------------------
 
-# Prepares with a cache in the bucket; dies by SIGKILL in the Nth call of a function.
+# Prepares with a cache in the bucket, or on a disk without locks; dies by SIGKILL in
+# the Nth call of a function.
 HOST = """
-import os, signal, sys
+import errno, fcntl, os, signal, sys
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig
 from gpt1_jax.data import corpus, shared_cache
 
 if __name__ == "__main__":
-    texts, module, name, calls = sys.argv[1:]
+    texts, cache, module, name, calls = sys.argv[1:]
+    def refuse(*args):
+        raise OSError(errno.ENOLCK, "no locks here")
+    if "://" not in cache:
+        fcntl.flock = refuse
     shared_cache.BEAT_SECONDS, shared_cache.PATIENCE_SECONDS = 0.5, 4.0
     if name:
         module = {"corpus": corpus, "shared_cache": shared_cache}[module]
@@ -325,7 +338,7 @@ if __name__ == "__main__":
             return function(*args, **kwargs)
         setattr(module, name, die)
     data = DataConfig("text", texts, "", 0.1, "text", "", "text", "",
-                      "gs://bucket/cache", 1)
+                      cache, 1)
     tokenizer = TokenizerConfig("sentencepiece", 400, True, "", 1.0)
     print("digest", corpus.prepare_corpus(data, tokenizer)[0].digest)
 """
@@ -338,13 +351,12 @@ def start(tmp_path, corpus_dir):
     (tmp_path / "host.py").write_text(HOST)
     with bucket.serving() as variables:
 
-        def run(host, stage=("", "", 0)):
+        def run(host, stage=("", "", 0), cache="gs://bucket/cache"):
             return subprocess.Popen(
                 [
                     sys.executable,
                     "host.py",
-                    str(corpus_dir / "texts"),
-                    *map(str, stage),
+                    *map(str, (corpus_dir / "texts", cache, *stage)),
                 ],
                 cwd=tmp_path,
                 env={
@@ -397,3 +409,19 @@ def test_hosts_killed_at_every_stage_end_with_the_same_corpus(start):
     assert process.returncode == -signal.SIGKILL
     again, output = digest(start("b"))
     assert again == found and "Training" not in output
+
+
+@pytest.mark.slow
+def test_on_a_disk_without_locks_hosts_wait_and_take_over(start, tmp_path):
+    disk = tmp_path / "disk"
+    process = start("a", ("corpus", "_write_corpus", 0), disk)
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == -signal.SIGKILL and "Training" in output
+    both = [start(host, cache=disk) for host in "ab"]
+    found, outputs = zip(*map(digest, both), strict=True)
+    assert found[0] == found[1]
+    assert "no longer works." in "".join(outputs)
+    assert "Training" not in "".join(outputs)
+    (folder,) = disk.glob("corpora/[!.]*")
+    assert open_corpus(folder).digest == found[0]
+    assert not (disk / shared_cache.LEASE_FILE).exists()

@@ -4,14 +4,18 @@ import bz2
 import gzip
 import json
 import lzma
+import re
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from gpt1_jax.data import documents, json_lines
+from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.separated import separate
-from gpt1_jax.errors import UserError
+from gpt1_jax.data.shards import TokenReader
+from gpt1_jax.errors import MissingPackage, UserError
 
 zstandard = pytest.importorskip("zstandard")
 
@@ -126,6 +130,26 @@ def test_a_parquet_column_without_text_is_refused(tmp_path, column, message):
         text_of(tmp_path / "a.parquet", column)
 
 
+@pytest.mark.parametrize(
+    ("name", "package", "message"),
+    [
+        ("a.txt.zst", "zstandard", "a.txt.zst, compressed by zstd, .* or unpack it"),
+        ("a.jsonl.ZST", "zstandard", "a.jsonl.ZST, compressed by zstd, needs"),
+        ("a.parquet", "pyarrow", "a Parquet file needs"),
+    ],
+)
+def test_a_missing_library_is_named_before_any_file_is_read(
+    tmp_path, monkeypatch, name, package, message
+):
+    (tmp_path / name).write_bytes(b"not read")
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "gpt1_jax.data.parquet", raising=False)
+    monkeypatch.delattr("gpt1_jax.data.parquet", raising=False)
+    with pytest.raises(MissingPackage, match=message) as raised:
+        documents.text_documents(str(tmp_path / name), KEY, "text")
+    assert "pip install 'gpt1_jax[text]'" in str(raised.value)
+
+
 # --- files that hold several documents ----------------------------------------
 
 
@@ -174,6 +198,30 @@ def test_nothing_is_held_out_of_files_beside_those_for_validation(stories, tmp_p
     (tmp_path / "other.txt").write_text(f"Story 1{MARK}Story 2")
     (train,), (valid,) = stories(valid=str(tmp_path / "other.txt"))
     assert told(train) == STORIES and told(valid) == ["Story 1", "Story 2"]
+
+
+@pytest.mark.usefixtures("stories")
+def test_separated_documents_are_held_out_of_a_prepared_corpus(
+    tmp_path, data_config, tokenizer_config, tokenizer_dir
+):
+    file = str(tmp_path / "stories.txt")
+    corpus, tokenizer = prepare_corpus(
+        data_config(train=file, document_separator=MARK),
+        tokenizer_config(),
+        own_tokenizer=tokenizer_dir,
+        progress=False,
+    )
+    told = []
+    for split, counts in (("train", corpus.train), ("valid", corpus.valid)):
+        ids = TokenReader(corpus, split).read(0, counts.tokens)
+        text = tokenizer.decode(ids.tolist())
+        assert "endoftext" not in text
+        found = re.findall(r"story (\d+)\.\nits end\.", text)
+        assert len(found) == counts.documents
+        told += map(int, found)
+    assert sorted(told) == list(range(len(STORIES)))
+    assert 20 < corpus.valid.documents < 60
+    assert [*corpus.documents] == [file, f"{file} (held out)"]
 
 
 def test_a_mark_that_never_occurs_is_refused(stories):
