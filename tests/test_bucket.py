@@ -114,4 +114,4 @@ def test_a_pod_prepares_its_corpus_once_and_trains_as_one_process(
         np.testing.assert_allclose(pod[name], value, atol=1e-6, err_msg=name)
     alone, pod = (metrics_without_times(tmp_path / name) for name in ("alone", "pod"))
     for expected, found in zip(alone, pod, strict=True):
-        assert found == pytest.approx(expected, abs=1e-5)
+        assert found == pytest.approx(expected, rel=1e-5)

@@ -210,10 +210,6 @@ _TRAIN = {  # what `data.train` names, by source
     "tfds": "NAME:SPLIT, for example lm1b:train",
     "tokens": "FILES of token ids: .bin, .npy or .ds",
 }
-_NOT_READ = {  # keys that must be empty, by source
-    "builtin": ("train", "valid", "document_separator"),
-    **dict.fromkeys(("tfds", "tokens"), ("document_separator",)),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +231,9 @@ class DataConfig(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in _NOT_READ.get(self.source, ()):
+        unread = ["train", "valid"] if self.source == "builtin" else []
+        unread += ["document_separator"] if self.source != "text" else []
+        for name in unread:
             require(
                 not getattr(self, name),
                 f"config.data.{name}={getattr(self, name)!r:.80} is set, but "

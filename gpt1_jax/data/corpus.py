@@ -11,8 +11,6 @@ import collections
 import concurrent.futures
 import contextlib
 import functools
-import hashlib
-import json
 import multiprocessing
 import os
 import shutil
@@ -32,6 +30,7 @@ from gpt1_jax.data.files import (
     check_writable,
     exclusive,
     is_remote,
+    json_digest,
     locate,
     whole_folder,
 )
@@ -240,7 +239,6 @@ def _find_corpus(
     doing: Say,
 ) -> Corpus:
     """Opens the prepared corpus, making it first if it is missing or damaged."""
-
     directory = cache / "corpora" / _cache_key(
         CORPUS.number, _CLEANING, tokenizer.digest, *([d.name, d.stamp] for d in train),
         "valid", data.valid_fraction, *([d.name, d.stamp] for d in valid),
@@ -461,7 +459,7 @@ def _encode(block: Any) -> _Encoded:
 
 
 def _cache_key(*parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return json_digest(parts)[:16]
 
 
 @contextlib.contextmanager
@@ -474,9 +472,9 @@ def _full_disk_explained(cache: Path) -> Iterator[None]:
             raise
         raise OSError(
             f"The disk of the cache folder {cache} is full "
-            f"({os.strerror(error.errno)}); text "
-            "takes about as much room there as in its files. Make room, or name "
-            "another folder with --config.data.cache_dir=DIR."
+            f"({os.strerror(error.errno)}); text takes about as much room there as in "
+            "its files. Make room, or name another folder with "
+            "--config.data.cache_dir=DIR."
         ) from error
 
 

@@ -246,7 +246,7 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
             found
             for found in files_below(path)
             if unpacked_name(found.name).endswith(suffixes)
-            and not _is_hidden(found, path)
+            and not any(x.startswith(".") for x in found.relative_to(path).parts)
         ]
     if path.exists():
         return [path]
@@ -256,10 +256,6 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
     pattern = str(path.relative_to(there))
     found = glob.glob(pattern, root_dir=there, recursive=True)
     return [there / name for name in found if not os.path.isdir(there / name)]
-
-
-def _is_hidden(path: epath.Path, top: epath.Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(top).parts)
 
 
 def _document(path: epath.Path, key: str, field: str) -> Document:

@@ -67,17 +67,14 @@ def locate(path: str, key: str = "", *, local: bool = False) -> epath.Path:
             f"{named} cannot be opened: use a local path or gs://BUCKET/PATH (s3:// "
             "and az:// are untested). Download what is elsewhere first."
         )
-    if is_address and not _is_installed(_LIBRARIES[scheme], "tensorflow"):
+    libraries = _LIBRARIES.get(scheme, ""), "tensorflow"
+    if is_address and not any(map(importlib.util.find_spec, libraries)):
         package = "'gpt1_jax[gcp]'" if scheme == "gs" else _LIBRARIES[scheme]
         raise MissingPackage(
             f"{named} needs {_LIBRARIES[scheme]}, which is not installed: pip install "
             f"{package}, or use a local path."
         )
     return epath.Path(path).expanduser()
-
-
-def _is_installed(*names: str) -> bool:
-    return any(importlib.util.find_spec(name) for name in names)
 
 
 def from_where(path: epath.PathLike) -> str:
@@ -590,8 +587,8 @@ def system_lock(path: Path, seconds: float = 0.0) -> Iterator[bool]:
         lock.acquire(timeout=seconds, poll_interval=_POLL_SECONDS)
     except filelock.Timeout as error:
         raise Held(str(path)) from error
-    except (OSError, NotImplementedError) as error:
-        if isinstance(error, OSError) and error.errno not in _UNSUPPORTED:
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
             raise
         yield False
         return
@@ -624,20 +621,13 @@ def exclusive(
                 break
             except Held:
                 waited = time.monotonic() - began
-                holder = _holder(folder)
+                holder = name_owner(read_record(folder / NOTE_FILE, OSError))
                 say(f"{folder} is in use by {holder}; waiting ({waited:.0f} s).")
                 patience = _REMIND_SECONDS
         try:
             yield lambda doing: _note(folder, doing)
         finally:
             (folder / NOTE_FILE).unlink(missing_ok=True)
-
-
-def _holder(folder: Path) -> str:
-    """Who holds the lock and why, if the note can be read."""
-    note = read_record(folder / NOTE_FILE, OSError)
-    known = "doing" in note
-    return f"{name_owner(note)}, {note['doing']}" if known else "another process"
 
 
 def _note(folder: Path, doing: str) -> None:
@@ -651,13 +641,10 @@ _IMPORTED = secrets.token_hex(16)
 
 
 def this_process(**more: Any) -> dict[str, Any]:
-    """The record of this process as an owner, and more that it says.
-
-    Its "owner" is an id that no other process has on any machine, not even its forks.
-    """
+    """This process as an owner, by an id that not even its forks have; and more."""
     pid = os.getpid()
-    owner = {"owner": f"{_IMPORTED}-{pid}", "host": socket.gethostname(), "pid": pid}
-    return {**owner, **more}
+    owner = f"{_IMPORTED}-{pid}"
+    return {"owner": owner, "host": socket.gethostname(), "pid": pid, **more}
 
 
 def read_record(
@@ -672,8 +659,11 @@ def read_record(
 
 
 def name_owner(record: Mapping[str, Any]) -> str:
-    """The owner that a record names, for messages."""
-    return f"process {record.get('pid')} on {record.get('host')}"
+    """The owner that a record names and what it is doing, for messages."""
+    if not {"pid", "host"} <= record.keys():
+        return "another process"
+    doing = f", {record['doing']}" if record.get("doing") else ""
+    return f"process {record['pid']} on {record['host']}{doing}"
 
 
 def is_ours(record: Mapping[str, Any]) -> bool:
@@ -685,9 +675,7 @@ def is_ours(record: Mapping[str, Any]) -> bool:
 def heartbeat(
     path: epath.Path, record: Callable[[int], dict[str, Any]], seconds: float
 ) -> Iterator[None]:
-    """Raises the counter of a lease while the block runs; removes the lease at the end.
-
-    Nothing is written or removed once another process has taken it over.
+    """Raises a lease's counter while the block runs, then removes it, while it is ours.
 
     Args:
       path: the lease, which this process has written.

@@ -146,12 +146,11 @@ def _wait_for_lease(
         if now - said >= _REMIND_SECONDS:
             said = now
             say(
-                f"{lease.parent} is in use by {name_owner(held)}, "
-                f"{held.get('doing') or 'which has just begun'}; waiting "
+                f"{lease.parent} is in use by {name_owner(held)}; waiting "
                 f"({now - began:.0f} s)."
             )
         if now - changed > PATIENCE_SECONDS and read_record(lease) == seen:
-            say(f"{lease} stood still: {name_owner(held)} no longer works.")
+            say(f"{lease} stands still; taking over from {name_owner(held)}.")
             lease.unlink(missing_ok=True)
         else:
             time.sleep(_POLL_SECONDS)

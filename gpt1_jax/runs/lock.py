@@ -40,6 +40,8 @@ LOCK_FILE = "run.lock"
 BEAT_SECONDS = 20.0  # between increments of the owner's counter
 PATIENCE_SECONDS = 60.0  # how long another machine's counter may stand still
 FILES = {LOCK_FILE, files.LOCK_FILE}
+_SINCE = time.strftime("%Y-%m-%d %H:%M:%S")
+_confirmed: dict[epath.Path, float] = {}  # when each owned lock was last seen as ours
 
 
 class FolderInUse(OSError):
@@ -75,9 +77,6 @@ def owned(folder: epath.Path) -> Iterator[None]:
             held.enter_context(heartbeat(path, record, BEAT_SECONDS))
             remove_partial(folder)
         yield
-
-
-_confirmed: dict[epath.Path, float] = {}  # when each owned lock was last seen as ours
 
 
 def check_owned() -> None:
@@ -173,6 +172,3 @@ def _record(path: epath.Path, count: int) -> dict[str, Any]:
     """What the owner writes, having seen that the lock is its own."""
     _confirmed[path] = time.time()
     return this_process(machine=machine_id(), since=_SINCE, count=count)
-
-
-_SINCE = time.strftime("%Y-%m-%d %H:%M:%S")

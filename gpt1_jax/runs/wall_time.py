@@ -28,10 +28,6 @@ class WallTime:
         finally:
             self._turn_to(before)
 
-    def training(self) -> contextlib.AbstractContextManager[None]:
-        """Counts the time of the block as spent in training steps."""
-        return self.on(TRAINING)
-
     def _turn_to(self, what: str) -> str:
         now, before = time.monotonic(), self._now
         self._spent[before] += now - self._since

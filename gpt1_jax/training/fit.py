@@ -43,7 +43,7 @@ from gpt1_jax.runs.milestones import Milestones
 from gpt1_jax.runs.records import Records, Throughput, trackers_in_use
 from gpt1_jax.runs.resume import Identity, check_same, tree_digest
 from gpt1_jax.runs.signals import Stopped, StopSignal
-from gpt1_jax.runs.wall_time import PROGRAM
+from gpt1_jax.runs.wall_time import PROGRAM, TRAINING
 from gpt1_jax.training.state import TrainState
 from gpt1_jax.training.steps import Step
 
@@ -288,7 +288,7 @@ def train(
     step, seed = int(state.step), jnp.uint32(run.computation.seed)
     pending: dict[str, jax.Array] | None = None  # metrics not yet read
     profiler = _Profiler(str(run.folder / "profile"), run.config.log)
-    with signals.catch() as stop, stop.deferred(), profiler, PROGRAM.training():
+    with signals.catch() as stop, stop.deferred(), profiler, PROGRAM.on(TRAINING):
         if not step and run.saves(step):
             _save(run, state, host)
         if run.evaluates(step):

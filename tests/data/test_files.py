@@ -38,7 +38,7 @@ from gpt1_jax.runs.outputs import check_output
 
 def test_a_place_is_local_or_a_bucket(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
-    monkeypatch.setattr(files, "_is_installed", lambda *names: True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     for path, place in (
         ("a/b", "a/b"),
         ("/a", "/a"),
@@ -518,5 +518,5 @@ def test_where_there_are_no_locks_a_lease_keeps_others_out(
         assert (held["pid"], held["doing"]) == (os.getpid(), "tokenising")
     waits, takes_over = said
     assert f"{tmp_path} is in use by process 12 on host-7, reading; waiting" in waits
-    assert takes_over.endswith("process 12 on host-7 no longer works.")
+    assert takes_over.endswith("taking over from process 12 on host-7, reading.")
     assert not lease.exists()

@@ -262,7 +262,7 @@ def test_a_lease_whose_counter_stands_still_is_taken_over(prepare_on, shared, ca
     record.with_name("lease.json").write_text(json.dumps(lease))
     second, _ = prepare_on("b", progress=True)
     assert second.digest == first.digest
-    assert ": process 12 on host-7 no longer works." in capsys.readouterr().out
+    assert "; taking over from process 12 on host-7." in capsys.readouterr().out
     assert not record.with_name("lease.json").exists()
 
 
@@ -403,7 +403,7 @@ def test_hosts_killed_at_every_stage_end_with_the_same_corpus(start):
         output = process.communicate(timeout=120)[0]
         assert process.returncode == -signal.SIGKILL, output
     found, output = digest(start("a"))
-    assert "no longer works." in output
+    assert "taking over from process" in output
     process = start("b", fetching)
     process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL
@@ -420,7 +420,7 @@ def test_on_a_disk_without_locks_hosts_wait_and_take_over(start, tmp_path):
     both = [start(host, cache=disk) for host in "ab"]
     found, outputs = zip(*map(digest, both), strict=True)
     assert found[0] == found[1]
-    assert "no longer works." in "".join(outputs)
+    assert "taking over from process" in "".join(outputs)
     assert "Training" not in "".join(outputs)
     (folder,) = disk.glob("corpora/[!.]*")
     assert open_corpus(folder).digest == found[0]

@@ -22,7 +22,7 @@ def clock(monkeypatch):
 def test_each_moment_counts_once(clock):
     times = WallTime()
     clock(7)
-    with times.training():
+    with times.on(TRAINING):
         clock(50)
         with times.on("evaluation"):
             clock(20)
@@ -40,7 +40,7 @@ def test_each_moment_counts_once(clock):
 def test_a_failure_ends_its_part_and_later_parts_add_up(clock):
     times = WallTime()
     for _ in range(2):
-        with pytest.raises(ValueError, match="broken"), times.training():
+        with pytest.raises(ValueError, match="broken"), times.on(TRAINING):
             clock(25)
             raise ValueError("broken")
         clock(25)
@@ -56,7 +56,7 @@ def test_without_training_there_is_nothing_to_say(clock):
 def test_laps_divide_the_time(clock):
     times = WallTime()
     clock(1)
-    with times.training():
+    with times.on(TRAINING):
         clock(5)
         assert times.lap() == {"the rest": 1, TRAINING: 5}
         clock(3)
