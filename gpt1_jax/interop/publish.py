@@ -175,7 +175,10 @@ def _check_card(config: ConvertConfig, card: str) -> None:
 
 
 def add_metadata(
-    folder: epath.Path, config: ConvertConfig, trained: TrainedRun | None = None
+    folder: epath.Path,
+    config: ConvertConfig,
+    trained: TrainedRun | None = None,
+    branch: str = "",
 ) -> None:
     """Puts the Hub's metadata before the README of an exported model, and its address.
 
@@ -186,13 +189,16 @@ def add_metadata(
       folder: the exported folder.
       config: of the conversion.
       trained: the exported step, if it is a run's.
+      branch: the one that it goes to, if it is one of several steps.
     """
     architecture = read_json(folder / CONFIG_FILE)["architectures"][0]
     task = "text-generation" if architecture == LANGUAGE_MODEL else ""
     data = _metadata(config, _TASKS.get(architecture, task), trained)
     text = (folder / CARD).read_text()
-    text = text.replace('"THIS_FOLDER"', f'"{_repository(config)}"')  # transformers'
-    text = text.replace("THIS_FOLDER", config.push_to)
+    revision, at = (f', revision="{branch}"', f"@{branch}") if branch else ("", "")
+    name = f'"{_repository(config)}"{revision}'  # for transformers
+    text = text.replace('"THIS_FOLDER"', name)
+    text = text.replace("THIS_FOLDER", f"{config.push_to}{at}")
     write_whole(folder / CARD, f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 

@@ -151,9 +151,10 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
             place = places[trained.step] = _step_folder(config.step, trained)
             for_babylm = config.step == MILESTONES
             _export_run(config, trained, partial / place, for_babylm=for_babylm)
-            if config.push_to:
-                publish.add_metadata(partial / place, config, trained)
             saved[trained.step] = trained.metadata
+            if config.push_to:
+                branch = next(iter(_branches({trained.step: place}, saved)), "")
+                publish.add_metadata(partial / place, config, trained, branch)
         _write_trajectory(folder, partial, places, saved)
         if config.push_to:
             branches = _branches(places, saved)

@@ -497,12 +497,13 @@ def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
     start = f"step {origin.step:,} of {origin.folder}"
     if config.transfer_layers == "none":
         start = f"scratch, with the tokenizer of {origin.folder}"
-    test = f", {len(splits['test']):,} test" if "test" in splits else ""
+    others = f" and {len(splits['dev']):,} dev"
+    if "test" in splits:
+        others = f", {len(splits['dev']):,} dev and {len(splits['test']):,} test"
     return (
         f"{setup.data.task.title}, seed {config.seeds[0]}, from {start}\n"
-        f"{len(splits['train']):,} training and {len(splits['dev']):,} dev"
-        f"{test} examples; {len(setup.batches):,} steps of {config.train.batch_size} "
-        "examples"
+        f"{len(splits['train']):,} training{others} examples; "
+        f"{len(setup.batches):,} steps of {config.train.batch_size} examples"
     )
 
 

@@ -95,6 +95,9 @@ def test_steps_become_branches_that_are_read_back_bit_for_bit(
         folder = addresses.resolve_model(address, as_run=False)
         params = hugging_face.read_model(epath.Path(folder))[1]
         assert_same_params(params, open_run(str(pretrained), step).params)
+        card = (server.models[NAME][branch] / "README.md").read_text()
+        assert f'from_pretrained("{NAME}", revision="step{step}")' in card
+        assert f"--config.init_from=hf://{NAME}@step{step} --workdir" in card
     assert "Pushed step8: commit " in capsys.readouterr().out
 
 

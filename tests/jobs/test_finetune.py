@@ -325,7 +325,7 @@ def test_nonfinite_losses_are_skipped_and_too_many_stop_the_run(
 
 @pytest.mark.parametrize("layers", ["all", "none"])
 def test_a_run_starts_from_the_step_and_layers_asked_for(
-    start, pretrained, tmp_path, monkeypatch, layers
+    start, pretrained, tmp_path, monkeypatch, capsys, layers
 ):
     stop_after(monkeypatch, 1)
     earliest, newest = steps_saved(pretrained)[0], steps_saved(pretrained)[-1]
@@ -334,6 +334,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
     with pytest.raises(Stopped):  # after an update of learning rate 0
         start(step=str(earliest), transfer_layers=layers)
     assert listing(pretrained) == files
+    assert "\n32 training, 12 dev and 10 test examples; 12" in capsys.readouterr().out
     before, after = (
         saved_state(folder, step)
         for folder, step in ((pretrained, earliest), (tmp_path / "run", 1))
