@@ -79,11 +79,9 @@ def run(config: FeaturesConfig, workdir: str) -> None:
                     file.append(f"tokens_{done}", np.asarray(window.ids, np.int32))
                 done += len(window.words)
                 bar.update(len(window.words))
-    named = ", ".join(map(str, layers))
-    say(
-        f"{count:,} rows of {origin.model.embed_dim} numbers for each of the layers "
-        f"{named}, in {output}."
-    )
+    named = "layer " if len(layers) == 1 else "each of the layers "
+    named += ", ".join(map(str, layers))
+    say(f"{count:,} rows of {origin.model.embed_dim} numbers for {named}, in {output}.")
 
 
 def _append(

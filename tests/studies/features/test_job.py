@@ -308,5 +308,5 @@ def test_a_bad_last_line_is_refused_before_the_model_reads(ask, text, monkeypatc
 def test_layers_are_chosen_and_folders_made(ask, text, capsys):
     arrays, _ = ask(text, name="new/out.npz", layers=(1,))
     said = capsys.readouterr().out
-    assert "11 rows of 16 numbers for each of the layers 1" in said
+    assert "11 rows of 16 numbers for layer 1, in " in said
     assert len(arrays["layer_1"]) == 11 and "layer_0" not in arrays
