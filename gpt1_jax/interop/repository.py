@@ -6,6 +6,7 @@ HF_HUB_OFFLINE.
 
 import contextlib
 import errno
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from gpt1_jax.data.files import FULL, make_folder, write_json
 from gpt1_jax.errors import UserError
 
 _REVISIONS = "revisions.json"  # the commits that revisions had when they were read
+_CONVERTED = re.compile(r".*/gpt1_jax/hub/([^/]+)--([^/]+)/([0-9a-f]{40})/?")
 
 
 class Repository(NamedTuple):
@@ -35,6 +37,14 @@ class Repository(NamedTuple):
     def address(self) -> str:
         """Its address, without a revision."""
         return f"hf://{'datasets/' if self.kind == 'dataset' else ''}{self.name}"
+
+
+def describe_folder(folder: str) -> str:
+    """The name of a run folder: hf://ORG/NAME@COMMIT, if it is a model of the Hub.
+
+    Others are named by their path.
+    """
+    return _CONVERTED.sub(r"hf://\1/\2@\3", folder)
 
 
 def find_commit(repository: Repository, named: str) -> tuple[str, dict[str, int]]:

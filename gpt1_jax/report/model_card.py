@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from etils import epath
 
+from gpt1_jax.interop.repository import describe_folder
 from gpt1_jax.model import costs
 from gpt1_jax.report.markdown import code_block, counted, escape, markdown_table
 from gpt1_jax.runs.forms import TITLES, describe_form
@@ -119,7 +120,8 @@ def _start(run: Pretrained) -> str:
         return "random weights"
     optimizer = " and optimizer" if config.init_optimizer else ""
     step = describe_step(config.step)
-    return f"the weights{optimizer} of {escape(config.init_from)}, {step}"
+    name = escape(describe_folder(config.init_from))
+    return f"the weights{optimizer} of {name}, {step}"
 
 
 def describe_step(step: int | str) -> str:

@@ -15,6 +15,7 @@ from gpt1_jax.config.saved import flatten
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.config.usage import defaults
 from gpt1_jax.finetuning.results import Finished
+from gpt1_jax.interop.repository import describe_folder
 from gpt1_jax.report import figures
 from gpt1_jax.report.markdown import counted, escape, markdown_table
 from gpt1_jax.report.model_card import (
@@ -194,7 +195,8 @@ def origin_of(runs: ReportedRuns, kind: str) -> str:
     presets = {"transformer": "quickstart", "lstm": "lstm"}
     known = [run.config.init_from for run in runs.finetuned if run.kind == kind]
     known += [str(run.folder) for run in runs.pretrained if run.model.kind == kind]
-    return next(filter(None, known), f"runs/pretrain/{presets[kind]}")
+    folder = next(filter(None, known), f"runs/pretrain/{presets[kind]}")
+    return describe_folder(folder)
 
 
 def make_command(file: str, *flags: str) -> str:
@@ -313,14 +315,12 @@ class Origin(NamedTuple):
     @property
     def heading(self) -> str:
         """A heading for its runs, as Markdown."""
+        name = escape(describe_folder(self.init_from))
         kind = "an LSTM" if self.kind == "lstm" else "a Transformer"
         if self.step is None:
-            return (
-                f"From scratch, {kind} with the tokenizer and sizes of "
-                f"{escape(self.init_from)}"
-            )
+            return f"From scratch, {kind} with the tokenizer and sizes of {name}"
         content = f", content {escape(self.digest[:12])}" if self.digest else ""
-        return f"From {escape(self.init_from)}, {kind} at {self.step}{content}"
+        return f"From {name}, {kind} at {self.step}{content}"
 
 
 def by_origin(runs: Sequence[Finished]) -> dict[Origin, list[Finished]]:

@@ -234,6 +234,16 @@ def add(tmp_path):
     return make
 
 
+def test_a_model_of_the_hub_is_named_by_its_address(add):
+    """Not by the folder in somebody's cache that it was converted to."""
+    commit = "0123456789abcdef" * 2 + "01234567"
+    cache = f"/home/me/.cache/gpt1_jax/hub/openai-community--openai-gpt/{commit}"
+    text = text_of(add("sst2", 0.8, init_from=cache).sections[FINE_TUNING])
+    address = f"hf://openai-community/openai-gpt@{commit}"
+    assert f"### From {address}, a Transformer at step 8" in text
+    assert f"--config.init_from={address} " in text and "/.cache/" not in text
+
+
 def test_tables_show_the_spread_over_seeds_beside_the_paper(add):
     for seed, score in enumerate((0.75, 0.8, 0.7)):
         add("sst2", score, seed)
