@@ -5,6 +5,7 @@ are parsed.
 """
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -12,9 +13,11 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from logging import CRITICAL, Formatter, LogRecord, getLogger
+from pathlib import Path
 from typing import NoReturn
 
 from absl import app, flags, logging
+from etils import epath
 from ml_collections import config_flags
 from ml_collections.config_flags import tuple_parser
 
@@ -56,6 +59,7 @@ _DISTRIBUTED = flags.DEFINE_enum(
     "Whether to join the processes of a multi-host run; auto: if there are several.",
 )
 
+_CPU_FILE = Path("/proc/cpuinfo")
 _INTERRUPTED = threading.Event()
 _LOST = (
     "another process of this run has ended; its output says why. Run the same "
@@ -109,6 +113,7 @@ def _run(config: JobConfig, workdir: str) -> None:
         _find_trackers(config)
         with signals.catch(_quit_at_once):
             _join(config, workdir)
+            _suggest_bfloat16(config, workdir)
             job.run(config, workdir)
     except signals.Stopped as stopped:
         _say(f"gpt1_jax: {stopped} Run the same command again to resume.")
@@ -157,6 +162,22 @@ def _join(config: JobConfig, workdir: str) -> None:
             f"The job {config.job} runs in one process, but a launcher has started "
             f"{count}; start one, or use --distributed=off."
         )
+
+
+def _suggest_bfloat16(config: JobConfig, workdir: str) -> None:
+    """Says, when a pre-training begins, that this CPU is faster in bfloat16."""
+    import jax
+
+    if config.job != "pretrain" or config.to_dict()["model"]["dtype"] == "bfloat16":
+        return
+    if jax.default_backend() != "cpu" or epath.Path(workdir).exists():
+        return
+    with contextlib.suppress(OSError):  # not Linux
+        if {"avx512_bf16", "amx_bf16"} & set(_CPU_FILE.read_text().split()):
+            _say(
+                "This CPU has units for bfloat16: the quickstart was 1.4 times as fast "
+                "on one with --config.model.dtype=bfloat16."
+            )
 
 
 def _say(text: str) -> None:

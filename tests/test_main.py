@@ -3,9 +3,11 @@
 import functools
 import json
 import os
+import platform
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -16,7 +18,7 @@ from joined import addresses, together
 from tiny_run import as_flags, assert_same_run, run_program, saved_state, signal_at
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
-from gpt1_jax import main
+from gpt1_jax import main, program
 from gpt1_jax.jobs import finetune, pretrain
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import lock
@@ -695,7 +697,73 @@ def test_a_place_that_cannot_be_used_takes_one_line_before_any_work(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "dtype", "begun", "said"),
+    [
+        ("fpu avx2 avx512_bf16", "float32", False, 1),
+        ("fpu avx2 avx512_bf16", "float32", True, 0),
+        ("fpu avx2 avx512_bf16", "bfloat16", False, 0),
+        ("fpu avx2 avx512_fp16", "float32", False, 0),
+    ],
+)
+def test_a_new_run_on_a_cpu_with_bfloat16_is_told(
+    tiny_config, tmp_path, monkeypatch, capsys, flags, dtype, begun, said
+):
+    monkeypatch.setattr(program, "_CPU_FILE", tmp_path / "cpuinfo")
+    program._CPU_FILE.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    config = tiny_config(model__dtype=dtype)
+    program._suggest_bfloat16(config, str(tmp_path / ("" if begun else "new")))
+    assert capsys.readouterr().out.count("--config.model.dtype=bfloat16") == said
+
+
 def test_an_older_python_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 10, 13))
     with pytest.raises(SystemExit, match=r"error: Python 3\.11 or newer"):
         main.run()
+
+
+_FAULTS = """
+import resource
+from gpt1_jax import main
+
+main.keep_freed_memory()
+import jax, jax.numpy as jnp
+
+add, array = jax.jit(lambda x: x + 1), jnp.zeros(1 << 24)
+
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    add(array).block_until_ready()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+print(min(faults() for _ in range(20)))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_memory_that_is_freed_is_used_again():
+    """Each result has 16,384 pages of 4 KiB, which were new until there were enough."""
+    command = [sys.executable, "-c", _FAULTS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 4096
+
+
+def test_what_is_freed_is_kept_before_anything_starts_threads():
+    """A thread that has allocated before would go on giving its memory back."""
+    program = """
+import sys
+from gpt1_jax import main
+
+def keep(really=main.keep_freed_memory):
+    really()
+    print(sorted({"jax", "numpy", "absl"} & sys.modules.keys()))
+
+main.keep_freed_memory, sys.argv = keep, ["gpt1_jax", "--help"]
+main.run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("[]\nUsage")

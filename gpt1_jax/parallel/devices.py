@@ -1,7 +1,5 @@
 """The memory, speed and settings of the devices."""
 
-import contextlib
-import ctypes
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -35,10 +33,6 @@ _PEAK_FLOPS = {
 # Before it, a step that donates its state computes other losses and updates on a CPU,
 # unless its arrays are very small (0.7.2, 0.8.0 and 0.8.1 were tried).
 OLDEST_JAX = (0, 8, 2)
-
-# Settings of glibc's malloc: nothing is mapped apart from the heap (M_MMAP_MAX), which
-# never shrinks (M_TRIM_THRESHOLD) and serves all threads (M_ARENA_MAX).
-_MALLOC = ((-4, 0), (-1, -1), (-8, 1))
 
 # Linux lists the control groups of a process and their limits here.
 _GROUPS_FILE = Path("/proc/self/cgroup")
@@ -181,20 +175,6 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     # `ops.products.row_major` puts a memory address, new in every process, into the
     # cache key of every program that calls it, so none of them would be found again.
     jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
-    _keep_freed_memory()
-
-
-def _keep_freed_memory() -> None:
-    """Has glibc keep large arrays that are freed, for the next ones.
-
-    On a CPU, XLA allocates a program's memory at each call. glibc would take it from
-    the system and give it back each time, and the system clears each page that it
-    hands out: an eighth of the time of a small model's step.
-    """
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter, value in _MALLOC:
-            mallopt(parameter, value)
 
 
 def check_jax() -> None:

@@ -442,7 +442,8 @@ def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
     """
 
     def read(checkpoint: epath.Path) -> Any:
-        if wrong := first_difference(_saved_shapes(checkpoint), target):
+        saved = _reader().metadata(checkpoint).item_metadata["state"].tree
+        if wrong := first_difference(saved, target):
             raise UserError(
                 f"The checkpoint {checkpoint} does not hold the state asked for: "
                 f"{wrong}."
@@ -519,11 +520,6 @@ def _saved_names(folder: epath.Path) -> Any:
             place = place.setdefault(key, {})
         place[name] = 0
     return tree
-
-
-def _saved_shapes(folder: epath.Path) -> Any:
-    """The shape and dtype of each array of a saved state."""
-    return _reader().metadata(folder).item_metadata["state"].tree
 
 
 def _reader() -> ocp.Checkpointer:

@@ -1,9 +1,6 @@
 """What devices of a known kind can do, and what a CPU has."""
 
 import os
-import platform
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import jax
@@ -196,30 +193,3 @@ def test_a_jax_that_is_too_old_is_refused(monkeypatch, tmp_path):
 
 def test_devices_are_described_by_number_and_kind():
     assert describe_devices() == "8 x cpu"
-
-
-_FAULTS = """
-import resource
-import jax, jax.numpy as jnp
-from gpt1_jax.parallel import devices
-
-devices.configure("default", "")
-add, array = jax.jit(lambda x: x + 1), jnp.zeros(1 << 24)
-
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    add(array).block_until_ready()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-print(min(faults() for _ in range(20)))
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-def test_memory_that_is_freed_is_used_again():
-    """Each result has 16,384 pages of 4 KiB, which were new until there were enough."""
-    command = [sys.executable, "-c", _FAULTS]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 4096
