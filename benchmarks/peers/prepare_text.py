@@ -41,6 +41,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import harness
+from benchmarks.paper_model import load_config
+from gpt1_jax.config import load
+from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.data.documents import cut_blocks
 from gpt1_jax.data.text import clean
 
@@ -244,26 +247,17 @@ def prepare_once(
     path: Path, folder: Path, flags: argparse.Namespace
 ) -> dict[str, float]:
     """Prepares a file: trains a tokenizer on it, then tokenises it."""
-    from gpt1_jax.config.sections import DataConfig, TokenizerConfig
     from gpt1_jax.data.corpus import prepare_corpus
 
-    data = DataConfig(
-        source="text",
-        train=str(path),
-        valid="",
-        valid_fraction=0.02,
-        text_field="text",
-        document_separator="",
-        tfds_feature="text",
-        tfds_data_dir="",
-        cache_dir=str(folder),
-        num_workers=1,
-    )
-    tokenizer = TokenizerConfig("sentencepiece", flags.vocab_size, True, "", 200.0)
+    values = load_config("pretrain", "small")
+    data = {"train": str(path), "cache_dir": str(folder), "num_workers": 1}
+    values.data.update(source="text", **data)
+    values.tokenizer.vocab_size = flags.vocab_size
+    config: PretrainConfig = load(values.to_dict())
     ids = []
 
     def prepare() -> None:
-        corpus, _ = prepare_corpus(data, tokenizer, progress=False)
+        corpus, _ = prepare_corpus(config.data, config.tokenizer, progress=False)
         ids.append(corpus.train.tokens + corpus.valid.tokens)
 
     return {**_measured(prepare), "ids": ids[0]}
