@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gpt1_jax
+from gpt1_jax import main
 
 PEER_PACKAGES = ("torch", "transformers")
 COMPILER_PACKAGES = ("libtpu", "jax_cuda12_plugin")
@@ -111,8 +112,12 @@ def _take_turns(
 
 
 def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
-    """Builds a variant in this process and trains until all is compiled."""
+    """Builds a variant in this process and trains until all is compiled.
+
+    Peers too keep the memory that they free, as the program does: each at its best.
+    """
     global _trainer, _batches
+    main.keep_freed_memory()
     for package in variant.packages:
         importlib.import_module(package)
     build = pkgutil.resolve_name(f"benchmarks.{variant.build}")

@@ -96,9 +96,6 @@ def build_jax(
     flags: argparse.Namespace, dtype: str, *, aux_lm_weight: float, padded: bool
 ) -> Trainer:
     """This package's step, put together as `gpt1_jax.jobs.finetune` does."""
-    from gpt1_jax import main
-
-    main.keep_freed_memory()
     import jax
     import jax.numpy as jnp
 

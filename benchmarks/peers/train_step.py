@@ -113,9 +113,6 @@ def build_jax(
       kind: `config.model.kind`.
       choices: other values of `config.model`.
     """
-    from gpt1_jax import main
-
-    main.keep_freed_memory()
     import jax
     import jax.numpy as jnp
 
