@@ -6,7 +6,7 @@ Presets:
   paper       the paper's recipe, 100 epochs of the corpus (the default).
   paper_1m    the same with 1,000,000 updates (the right end of Figure 2's axis), and
               milestones at 1k, 2k, 5k, 10k, .. of them.
-  paper_h200, paper_h100x8, paper_v5e_16, paper_v5e_256
+  paper_h200, paper_h100x8, paper_v5e_16
               the paper's recipe in bfloat16, split for one H200, 8 H100, and TPU v5e
               slices of 16 and 256 chips (docs/scaling.md).
   babylm      the paper's layers on 10 or 100 million words of your text, 10 epochs,
@@ -30,7 +30,6 @@ TOPOLOGIES = {  # their config.mesh: how devices share the paper's 64 sequences
     "paper_h200": dict(),
     "paper_h100x8": dict(),
     "paper_v5e_16": dict(),
-    "paper_v5e_256": dict(tensor_parallelism=4),  # a quarter of a sequence each
 }
 PRESETS = (
     "paper",
