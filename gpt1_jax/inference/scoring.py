@@ -1,8 +1,8 @@
 """Log-probabilities, ranks and entropies of the tokens of texts.
 
-A context that several windows share is read once. Sequences of similar length are
-computed together, and logits only for tokens that are scored. Tokens that follow the
-same prefix in two sequences of a batch are scored once.
+Logits are computed only where a token is scored, and once for all tokens that follow
+the same prefix in a batch. A Transformer reads such a prefix once, too. An LSTM reads
+rows of similar length, and a context that several windows share once.
 """
 
 import dataclasses
@@ -18,13 +18,16 @@ import numpy as np
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
+from gpt1_jax.inference.prefix_tree import SMALLEST, PrefixTree, TreeBuilder
 from gpt1_jax.model import costs, language_model
+from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.parallel.devices import require_memory
 
 BATCH_TOKENS = 2048  # tokens computed together by default
 _SMALLEST = 8  # the shortest padded length
-_CHUNK = 128  # tokens whose logits are held at a time
+_CHUNK = 128  # rows of logits that are held at a time
+_TARGETS = 4  # tokens scored by a row of logits; for more, it is computed again
 _WORTH_SHARING = 32  # shared contexts of this many tokens or more are read once
 _MOST_SHARING = 8  # windows computed together with their shared context
 
@@ -60,6 +63,7 @@ class Scorer:
         self._model = dataclasses.replace(model, remat=False, softmax_rows="tokens")
         self._vocab_size, self._batch_tokens = vocab_size, batch_tokens
         self._ranks_and_entropies = ranks_and_entropies
+        self._reads_trees = model.kind == "transformer"
 
     def __call__(
         self, params: Params, windows: Sequence[ReadingWindow]
@@ -105,14 +109,8 @@ class Scorer:
             finite.
         """
         self._check(windows)
-        for size, groups in self._by_size(windows).items():
-            # One program for all, even if the last batch has few groups.
-            together = self._num_groups(size, len(groups))
-            # Groups that begin with the same tokens become neighbours.
-            groups.sort(key=lambda each: (each.context, each.rows, each.first))
-            for start in range(0, len(groups), together):
-                batch = groups[start : start + together]
-                yield from self._score(params, batch, size, together)
+        for batch in (self._trees if self._reads_trees else self._rows)(windows):
+            yield from self._score(params, batch)
 
     def check_memory(self, windows: Sequence[ReadingWindow], name: str = "") -> None:
         """Refuses `batch_tokens` that no device of this machine can hold.
@@ -125,13 +123,23 @@ class Scorer:
           UserError: naming the number, the memory it needs and the memory there is.
         """
         fitting = list(itertools.chain(*self._split(windows)))
-        for size, groups in self._by_size(fitting).items():
-            rows = self._num_groups(size, len(groups)) * size.num_rows
-            require_memory(
-                name or f"config.batch_tokens={self._batch_tokens}",
-                rows * size.row_len * costs.forward_bytes(self._model),
-                "Lower it.",
-            )
+        require_memory(
+            name or f"config.batch_tokens={self._batch_tokens}",
+            self._most_together(fitting) * costs.forward_bytes(self._model),
+            "Lower it.",
+        )
+
+    def _most_together(self, windows: Sequence[ReadingWindow]) -> int:
+        """The most tokens that may be computed together."""
+        if self._reads_trees:
+            lengths = [len(window.ids) for window in windows]
+            longest = max(lengths, default=0)
+            return max(longest, min(self._batch_tokens, power_of_two(sum(lengths))))
+        tokens = (
+            self._num_groups(size, len(groups)) * size.num_rows * size.row_len
+            for size, groups in self._by_size(windows).items()
+        )
+        return max(tokens, default=0)
 
     def _check(self, windows: Sequence[ReadingWindow]) -> None:
         longest = self._model.max_seq_len
@@ -142,6 +150,42 @@ class Scorer:
                     f"{len(window.ids) - window.num_context}: the context needs one at "
                     f"least, and this model reads {longest} before the last token."
                 )
+
+    def _trees(self, windows: Sequence[ReadingWindow]) -> Iterator["_Batch"]:
+        """Batches of windows in lexicographic order, as trees of their prefixes."""
+        tree, targets, wanted = TreeBuilder(), _Targets(), list[tuple[int, list[int]]]()
+
+        def batch() -> _Batch:
+            size = power_of_two(max(len(tree), smallest))
+            if len(tree) <= self._batch_tokens < size:
+                size = -(-self._batch_tokens // SMALLEST) * SMALLEST
+            return _Batch(_Tree(*tree.arrays(size)), targets, wanted)
+
+        smallest = SMALLEST
+        order = sorted(range(len(windows)), key=lambda index: tuple(windows[index].ids))
+        for index in order:
+            ids, first = windows[index].ids, windows[index].num_context
+            read = ids[:-1]  # nothing follows the last token
+            nodes = max(len(tree), len(targets)) + len(read) - tree.num_shared(read)
+            if wanted and max(nodes, len(wanted) + 1) > self._batch_tokens:
+                yield batch()
+                tree, targets, wanted = TreeBuilder(), _Targets(), []
+                # Few sizes, so few programs.
+                smallest = max(SMALLEST, self._batch_tokens // 4)
+            path = tree.add(read)[first - 1 :]
+            wanted.append((index, targets.add(path, ids[first:])))
+        if wanted:
+            yield batch()
+
+    def _rows(self, windows: Sequence[ReadingWindow]) -> Iterator["_Batch"]:
+        """Batches of windows by length, each a row after the context that it shares."""
+        for size, groups in self._by_size(windows).items():
+            # One program for all, even if the last batch has few groups.
+            together = self._num_groups(size, len(groups))
+            # Groups that begin with the same tokens become neighbours.
+            groups.sort(key=lambda each: (each.context, each.rows, each.first))
+            for start in range(0, len(groups), together):
+                yield _row_batch(groups[start : start + together], size, together)
 
     def _by_size(
         self, windows: Sequence[ReadingWindow]
@@ -176,64 +220,30 @@ class Scorer:
         return round_up_length(length, self._model.max_seq_len)
 
     def _score(
-        self, params: Params, groups: list["_Group"], size: "_Size", num_groups: int
+        self, params: Params, batch: "_Batch"
     ) -> Iterator[tuple[int, TokenScores]]:
-        """The scores of the windows of some groups, with the windows' numbers.
-
-        The batch is filled up to `num_groups`.
-        """
-        contexts, padding = None, None
-        if size.context_len:
-            contexts = np.zeros((num_groups, size.context_len), np.int32)
-            padding = np.zeros(num_groups, np.int32)
-            for number, group in enumerate(groups):
-                padding[number] = size.context_len - len(group.context)
-                contexts[number, padding[number] :] = group.context
-        tokens = np.zeros((num_groups * size.num_rows, size.row_len), np.int32)
-        starts = _starts(groups)
-        rows = [(group, ids) for group in groups for ids in group.rows]
-        where: list[int] = []
-        targets: list[int] = []
-        for row, ((_, ids), start) in enumerate(zip(rows, starts, strict=True)):
-            tokens[row, : len(ids) - 1] = ids[:-1]
-            begin = row * size.row_len
-            where += range(begin + start - 1, begin + len(ids) - 1)
-            targets += ids[start:]
-        scored = np.zeros((2, -(-tokens.size // _CHUNK) * _CHUNK), np.int32)
-        scored[:, : len(where)] = where, targets
+        """The scores of the windows of a batch, with the windows' numbers."""
+        num_chunks = -(-len(batch.targets) // _CHUNK)
         arrays = jax.device_get(
             _score_tokens(
                 self._model,
                 self._vocab_size,
                 self._ranks_and_entropies,
                 params,
-                contexts,
-                padding,
-                tokens,
-                *scored,
-                np.int32(-(-len(where) // _CHUNK)),
+                batch.inputs,
+                *batch.targets.arrays(2 * batch.inputs.tokens.size),
+                np.int32(num_chunks),
             )
         )
-        if not np.isfinite(arrays[0][: len(where)]).all():
+        if not np.isfinite(arrays[0][: num_chunks * _CHUNK]).all():
             raise UserError(
                 "The model gives log-probabilities that are not finite: its training "
                 "diverged, its parameters are damaged, or its dtype is too small for "
                 "them. Choose another saved step of the run."
             )
-        windows = itertools.chain(*(group.windows for group in groups))
-        begin, scores, first_before = 0, TokenScores(*arrays), 0
-        for index, (group, ids), start in zip(windows, rows, starts, strict=True):
-            end = begin + len(ids) - start
-            own = TokenScores(*(array[begin:end] for array in arrays))
-            shared = slice(group.first - first_before, start - first_before)
-            scores = TokenScores(
-                *(
-                    np.concatenate([before[shared], new])
-                    for before, new in zip(scores, own, strict=True)
-                )
-            )
-            yield index, scores
-            begin, first_before = end, group.first
+        flat = [array.reshape(-1) for array in arrays]
+        for index, places in batch.windows:
+            yield index, TokenScores(*(array[places] for array in flat))
 
 
 def split_window(window: ReadingWindow, longest: int) -> list[ReadingWindow]:
@@ -273,16 +283,97 @@ class _Group(NamedTuple):
     first: int  # the place in each row of the first token that is scored, at least 1
 
 
-def _starts(groups: Sequence[_Group]) -> list[int]:
-    """For each row, the first token that is scored there, not in the row before."""
-    rows = [(group, ids) for group in groups for ids in group.rows]
-    starts = [group.first for group, _ in rows]
-    for row, ((other, before), (group, ids)) in enumerate(itertools.pairwise(rows), 1):
-        if other.context == group.context and other.first <= group.first:
-            pairs = zip(before, ids, strict=False)
-            same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
-            starts[row] = max(group.first, len(list(same)))
-    return starts
+class _Tree(NamedTuple):
+    """Tokens to read, each after those that it follows in a tree."""
+
+    tokens: np.ndarray  # [R, 1] int32
+    tree: PrefixTree
+
+
+class _Rows(NamedTuple):
+    """Tokens to read in rows, each after the context that some of them share."""
+
+    tokens: np.ndarray  # [N, T] int32, padded behind
+    contexts: np.ndarray | None  # [G, C] int32, padded in front, each for N / G rows
+    padding: np.ndarray | None  # [G] int32, how many tokens of a context are not real
+
+
+class _Targets:
+    """Tokens to score, by rows of logits: those of a row follow the same token."""
+
+    def __init__(self) -> None:
+        self._where: list[int] = []  # the token that each row follows
+        self._targets: list[int] = []  # `_TARGETS` for each row
+        self._places: dict[tuple[int, int], int] = {}  # where each was put
+        self._next: dict[int, int] = {}  # the place for another one, by its token
+
+    def __len__(self) -> int:
+        """The number of rows of logits."""
+        return len(self._where)
+
+    def add(self, where: Sequence[int], targets: Sequence[int]) -> list[int]:
+        """Adds tokens and those that they follow; returns the places of the scores."""
+        return [self._place(pair) for pair in zip(where, targets, strict=True)]
+
+    def _place(self, pair: tuple[int, int]) -> int:
+        if (place := self._places.get(pair)) is None:
+            where, target = pair
+            place = self._next.get(where, 0)
+            if place % _TARGETS == 0:  # it has no row yet, or a full one
+                place = len(self._targets)
+                self._where.append(where)
+                self._targets += [0] * _TARGETS
+            self._targets[place] = target
+            self._places[pair], self._next[where] = place, place + 1
+        return place
+
+    def arrays(self, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """[M] and [M, _TARGETS] int32, M at least `num_rows` and a number of chunks."""
+        num_rows = -(-num_rows // _CHUNK) * _CHUNK
+        where, targets = np.zeros(num_rows, np.int32), np.zeros(num_rows * _TARGETS)
+        where[: len(self)] = self._where
+        targets[: len(self._targets)] = self._targets
+        return where, targets.astype(np.int32).reshape(num_rows, _TARGETS)
+
+
+class _Batch(NamedTuple):
+    """Windows that are computed together."""
+
+    inputs: _Tree | _Rows
+    targets: _Targets
+    windows: list[tuple[int, list[int]]]  # their numbers, and the places of the scores
+
+
+def _row_batch(groups: Sequence[_Group], size: "_Size", num_groups: int) -> _Batch:
+    """Groups as rows, filled up to `num_groups`."""
+    contexts, padding = None, None
+    if size.context_len:
+        contexts = np.zeros((num_groups, size.context_len), np.int32)
+        padding = np.zeros(num_groups, np.int32)
+        for number, group in enumerate(groups):
+            padding[number] = size.context_len - len(group.context)
+            contexts[number, padding[number] :] = group.context
+    tokens = np.zeros((num_groups * size.num_rows, size.row_len), np.int32)
+    targets, wanted, row = _Targets(), [], 0
+    before: tuple[_Group, tuple[int, ...], list[int]] | None = None
+    for group in groups:
+        for index, ids in zip(group.windows, group.rows, strict=True):
+            tokens[row, : len(ids) - 1] = ids[:-1]
+            path = list(range(row * size.row_len, row * size.row_len + len(ids) - 1))
+            if before and before[0].context == group.context:
+                # Each token that follows what it does in the row before, as there.
+                shared = _num_shared(before[1][:-1], ids[:-1])
+                path[:shared] = before[2][:shared]
+            begin = group.first - 1
+            wanted.append((index, targets.add(path[begin:], ids[begin + 1 :])))
+            before, row = (group, ids, path), row + 1
+    return _Batch(_Rows(tokens, contexts, padding), targets, wanted)
+
+
+def _num_shared(ids: Sequence[int], others: Sequence[int]) -> int:
+    """The number of tokens with which both begin."""
+    pairs = zip(ids, others, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class _Size(NamedTuple):
@@ -334,39 +425,36 @@ def _score_tokens(
     vocab_size: int,
     ranks_and_entropies: bool,
     params: Params,
-    contexts: jax.Array | None,
-    padding: jax.Array | None,
-    tokens: jax.Array,
+    inputs: _Tree | _Rows,
     where: jax.Array,
     targets: jax.Array,
     num_chunks: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """The fields of `TokenScores` for M tokens, which follow tokens of a batch.
+    """The fields of `TokenScores`, [M, _TARGETS], of tokens that follow those read.
 
     Args:
       model, vocab_size, ranks_and_entropies, params: as for `Scorer`.
-      contexts: [G, C] int32, padded in front, each shared by N / G rows; None if there
-        are none.
-      padding: [G] int32, how many of the first tokens of a context are not real.
-      tokens: [N, T] int32, padded behind.
-      where: [M] int32, places among the N * T tokens.
-      targets: [M] int32, the tokens that follow these places.
+      inputs: the tokens to read.
+      where: [M] int32, places among the tokens that are read.
+      targets: [M, _TARGETS] int32, tokens that follow these places.
       num_chunks: int32; the first `num_chunks * _CHUNK` of the M are scored.
     """
-    output = _read(model, params, contexts, padding, tokens)
+    output = _read(model, params, inputs)
     unembedding = output.unembedding[:vocab_size]
     hidden = output.hidden.reshape(-1, output.hidden.shape[-1])
 
     def score(where: jax.Array, targets: jax.Array) -> Iterator[jax.Array]:
         output = Output(hidden[None, where], unembedding)
         logits = language_model.logits(model, output)[0]  # [_CHUNK, V]
-        chosen = jnp.take_along_axis(logits, targets[:, None], axis=-1)
+        chosen = jnp.take_along_axis(logits, targets, axis=-1)
         log_sums = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-        yield (chosen - log_sums)[:, 0]
+        yield chosen - log_sums
         if ranks_and_entropies:
-            yield 1 + jnp.sum(logits > chosen, axis=-1, dtype=jnp.int32)
+            higher = logits[:, None] > chosen[..., None]
+            yield 1 + jnp.sum(higher, axis=-1, dtype=jnp.int32)
             surprisals = log_sums - logits
-            yield jnp.sum(jnp.exp(-surprisals) * surprisals, axis=-1)
+            entropies = jnp.sum(jnp.exp(-surprisals) * surprisals, axis=-1)
+            yield jnp.broadcast_to(entropies[:, None], targets.shape)
 
     def score_chunk(
         number: jax.Array, scores: tuple[jax.Array, ...]
@@ -382,18 +470,16 @@ def _score_tokens(
         )
 
     dtypes = (float, int, float) if ranks_and_entropies else (float,)
-    scores = tuple(jnp.zeros(where.shape, dtype) for dtype in dtypes)
+    scores = tuple(jnp.zeros(targets.shape, dtype) for dtype in dtypes)
     return jax.lax.fori_loop(0, num_chunks, score_chunk, scores)
 
 
-def _read(
-    model: ModelConfig,
-    params: Params,
-    contexts: jax.Array | None,
-    padding: jax.Array | None,
-    tokens: jax.Array,
-) -> Output:
-    """Runs the model on rows of tokens, each after the context that it shares."""
+def _read(model: ModelConfig, params: Params, inputs: _Tree | _Rows) -> Output:
+    """Runs the model on each token, after those that it follows."""
+    if isinstance(inputs, _Tree):
+        context = Context(tree=inputs.tree)
+        return language_model.apply(model, params, inputs.tokens, context)
+    tokens, contexts, padding = inputs
     if contexts is None or padding is None:
         return language_model.apply(model, params, tokens)
     num_groups, length = contexts.shape

@@ -27,13 +27,15 @@ class Context(NamedTuple):
     noise: Noise | None = None  # this training step's noise; None: no dropout
     unpadding: Unpadding | None = None  # leaves out the padding behind sequences
     cache: Cache | None = None  # the state after the preceding tokens
+    tree: Any = None  # what each token follows, if some share it: a `PrefixTree`
 
     def positions(self, seq_len: int) -> jax.Array | None:
         """Each token's position, [N, T] or unpadded [S, R]; None if it is 0 to T-1."""
         if self.cache is not None:
             places = self.cache.taken + jnp.arange(seq_len)
             return jnp.maximum(places - self.cache.padding[:, None], 0)
-        return None if self.unpadding is None else self.unpadding.positions
+        given = self.unpadding if self.tree is None else self.tree
+        return None if given is None else given.positions
 
     def token_rows(self) -> jax.Array | None:
         """[S, R], each token's row for dropout; None without padding removal or noise.

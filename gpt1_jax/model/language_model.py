@@ -54,14 +54,9 @@ def apply(
       tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
       context: dropout and padding removal.
     """
-    hidden, unembedding, _ = _run(model, params, tokens, context)
+    module = _MODULES[model.kind](model)
+    hidden, unembedding, _ = module.apply({"params": params}, tokens, context)
     return Output(hidden, unembedding)
-
-
-def _run(
-    model: ModelConfig, params: Params, tokens: jax.Array, context: Context
-) -> Any:
-    return _MODULES[model.kind](model).apply({"params": params}, tokens, context)
 
 
 def init_cache(model: ModelConfig, padding: jax.Array, size: int) -> Cache:
@@ -84,7 +79,8 @@ def decode(
     Returns:
       The output, and the cache with these tokens added.
     """
-    hidden, unembedding, longer = _run(model, params, tokens, Context(cache=cache))
+    module, context = _MODULES[model.kind](model), Context(cache=cache)
+    hidden, unembedding, longer = module.apply({"params": params}, tokens, context)
     return Output(hidden, unembedding), longer
 
 

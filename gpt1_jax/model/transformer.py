@@ -144,6 +144,8 @@ class Attention(nn.Module):
         if context.cache is not None and memory is not None:
             places = context.cache.taken, context.cache.padding
             attended, memory = cached_attention(query, key, value, memory, *places)
+        elif context.tree is not None:
+            attended = context.tree.attend(query, key, value)
         else:
             attend = resolve_name(FORMS[cfg.attention_form])
             site = block_site(layer, ATTN_PROBS)

@@ -68,11 +68,27 @@ def check(model, params, given, scorer=None):
             assert not len(scores.ranks) and not len(scores.entropies)
 
 
+@pytest.fixture
+def batches(monkeypatch):
+    """What is computed together: inputs, and how many chunks of rows of logits."""
+    noted = []
+    plainly = scoring._score_tokens
+
+    def note(*arguments):
+        *_, inputs, _, _, num_chunks = arguments
+        noted.append((inputs, int(num_chunks)))
+        return plainly(*arguments)
+
+    note.clear_cache = plainly.clear_cache
+    monkeypatch.setattr(scoring, "_score_tokens", note)
+    return noted
+
+
 def test_scores_are_those_of_the_plain_formula(model, params):
     check(model, params, windows((1, 5), (3, 1), (40, 2), (1, 95), (9, 0), (2, 5)))
 
 
-def test_contexts_are_shared(model, params, monkeypatch):
+def test_contexts_are_shared(model, params, batches):
     long, other = (window.ids for window in windows((60, 0), (45, 0)))
     continuations = [each.ids[1:] for each in windows(*[(1, n) for n in (3, 9, 1)])]
     given = [
@@ -80,46 +96,61 @@ def test_contexts_are_shared(model, params, monkeypatch):
         for each in continuations
         for context in (long, other, long[:40])
     ]
-    read = []
-    plainly = scoring._score_tokens
-
-    def noted(*arguments):
-        *_, contexts, _, tokens, _, _, _ = arguments
-        read.append((None if contexts is None else contexts.shape, tokens.shape))
-        return plainly(*arguments)
-
-    monkeypatch.setattr(scoring, "_score_tokens", noted)
     check(model, params, given)
-    # Of three contexts of up to 59 tokens, each read once, and one to fill up; the last
-    # token of a context is read with the rows.
-    assert read == [((4, 64), (12, 12))]
+    ((inputs, _),) = batches
+    if model.kind == "transformer":
+        assert inputs.tokens.shape == (256, 1)  # 129 prefixes of 474 tokens
+    else:
+        # Of three contexts of up to 59 tokens, each read once, and one to fill up; the
+        # last token of a context is read with the rows.
+        assert inputs.contexts.shape == (4, 64)
+        assert inputs.tokens.shape == (12, 12)
 
 
-def test_what_follows_the_same_tokens_is_scored_once(model, params, monkeypatch):
+@pytest.mark.parametrize("model", ["transformer"], indirect=True)
+@pytest.mark.parametrize("shared", [9, 75])  # for small blocks of nodes, and large
+def test_a_prefix_is_read_once_wherever_sequences_part(model, params, batches, shared):
+    """Most follow the path to a node in an earlier block."""
+    rng = np.random.default_rng(0)
+    beginnings = [rng.integers(0, VOCAB_SIZE, shared).tolist() for _ in range(2)]
+    given = []
+    for number in range(60):
+        own = rng.integers(0, 3, 9).tolist()
+        given.append(ReadingWindow([*beginnings[number % 2], *own], 1 + number % 8))
+    check(model, params, given)
+
+    def prefixes(begin):
+        return {
+            tuple(each.ids[:length])
+            for each in given
+            for length in range(begin(each), len(each.ids))
+        }
+
+    read, scored = prefixes(lambda each: 1), prefixes(lambda each: each.num_context)
+    assert 2 * len(read) < sum(len(each.ids) - 1 for each in given)
+    ((inputs, num_chunks),) = batches
+    assert inputs.tokens.shape == (512, 1) and 256 < len(read) <= 512
+    assert num_chunks == -(-len(scored) // scoring._CHUNK)
+
+
+def test_what_follows_the_same_tokens_is_scored_once(
+    model, params, batches, monkeypatch
+):
     """By an LSTM, log-probabilities alone."""
-    scored = []
-    plainly = scoring._score_tokens
-
-    def counted(*arguments):
-        *_, num_chunks = arguments
-        scored.append(int(num_chunks))
-        return plainly(*arguments)
-
-    monkeypatch.setattr(scoring, "_score_tokens", counted)
     monkeypatch.setattr(scoring, "_CHUNK", 1)
-    plainly.clear_cache()
-    given = [  # and of each, how many tokens are scored with it
-        (ReadingWindow([5, 6, 7, 8, 30, 31], 3), 1),
-        (ReadingWindow([5, 6, 7, 8, 9, 10, 11], 3), 4),
-        (ReadingWindow([5, 6, 7, 8, 9, 20], 3), 1),
-        (ReadingWindow([5, 6, 7, 8, 30], 2), 3),  # scored from an earlier token on
+    scoring._score_tokens.clear_cache()
+    given = [  # and of each, how many rows of logits it adds to those above
+        (ReadingWindow([5, 6, 7, 8, 30, 31], 3), 3),
+        (ReadingWindow([5, 6, 7, 8, 9, 10, 11], 3), 2),
+        (ReadingWindow([5, 6, 7, 8, 9, 20], 3), 0),
+        (ReadingWindow([5, 6, 7, 8, 30], 2), 1),  # scored from an earlier token on
         (ReadingWindow([40, 6, 7], 1), 2),
     ]
     sequences = [window for window, _ in given]
     alone = Scorer(model, VOCAB_SIZE) if model.kind == "lstm" else None
     check(model, params, sequences, alone)
-    plainly.clear_cache()
-    assert scored == [sum(number for _, number in given)]
+    scoring._score_tokens.clear_cache()
+    assert [rows for _, rows in batches] == [sum(number for _, number in given)]
 
 
 def test_many_continuations_share_in_parts(model, params):
@@ -132,10 +163,9 @@ def test_few_programs_serve_many_lengths(model, params, monkeypatch):
     shapes = set()
 
     def noted(*arguments):
-        *_, contexts, padding, tokens, where, targets, _ = arguments
-        arrays = (contexts, padding, tokens, where, targets)
-        shapes.add(tuple(map(np.shape, arrays)))
-        return (np.zeros(where.shape, np.float32),)
+        *_, inputs, where, targets, _ = arguments
+        shapes.add(tuple(map(np.shape, jax.tree.leaves((inputs, where, targets)))))
+        return (np.zeros(targets.shape, np.float32),)
 
     monkeypatch.setattr(scoring, "_score_tokens", noted)
     scorer = Scorer(model, VOCAB_SIZE, batch_tokens=64)
@@ -145,20 +175,15 @@ def test_few_programs_serve_many_lengths(model, params, monkeypatch):
     assert 1 < len(shapes) <= 12
 
 
-def test_few_of_a_size_join_others_and_many_do_not(model, params, monkeypatch):
-    read = []
-    plainly = scoring._score_tokens
-
-    def counted(*arguments):
-        *_, tokens, _, _, _ = arguments
-        read.append(tokens.shape)
-        return plainly(*arguments)
-
-    monkeypatch.setattr(scoring, "_score_tokens", counted)
+def test_few_of_a_size_join_others_and_many_do_not(model, params, batches):
     scorer = Scorer(model, VOCAB_SIZE, batch_tokens=64)
     given = windows(*[(3, 5)] * 9, (1, 10), (1, 13), *[(2, 30)] * 2)
     check(model, params, given, scorer)
-    assert read == [(8, 8), (8, 8), (2, 32), (2, 32)]
+    read = [inputs.tokens.shape for inputs, _ in batches]
+    if model.kind == "transformer":
+        assert read == [(64, 1)] * 3  # 148 tokens
+    else:
+        assert read == [(8, 8), (8, 8), (2, 32), (2, 32)]
 
 
 def test_a_window_longer_than_the_context_is_read_in_parts(model, params):

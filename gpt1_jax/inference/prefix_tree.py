@@ -1,0 +1,131 @@
+"""Sequences that begin with the same tokens, read as a tree: each prefix once.
+
+Except for attention, a Transformer computes each token by itself, and nothing that it
+computes for a token depends on later ones. So the sequences of a batch, in
+lexicographic order, become a tree with a node for each different prefix, and only its
+nodes are computed, without padding. Depth first, a node's descendants directly follow
+it; so what a node attends to is in its own block of nodes, or on the path to the first
+node of its block.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gpt1_jax.ops.attention import MASKED_SCORE
+from gpt1_jax.ops.products import product, row_major
+
+# Nodes whose attention is computed together, with the path before them.
+_BLOCK, _LARGE_BLOCK = 32, 128  # the second if paths are long
+_LONG = 64  # nodes
+SMALLEST = _BLOCK  # of the number of nodes
+
+
+class PrefixTree(NamedTuple):
+    """What each of R nodes follows: in blocks of R / S, depth first."""
+
+    positions: jax.Array  # [R, 1] int32
+    last: jax.Array  # [R] int32, the last node that follows each; itself if none does
+    paths: jax.Array  # [S, P] int32, the nodes before each block's first; R if fewer
+
+    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+        """softmax(Q K^T / sqrt(K)) V over each node and those that it follows.
+
+        Args:
+          query, key, value: [R, 1, H, K].
+
+        Returns:
+          [R, 1, H, K] in the inputs' dtype.
+        """
+        num_nodes, _, num_heads, head_dim = query.shape
+        nodes = jnp.arange(num_nodes).reshape(len(self.paths), -1)  # [S, R / S]
+        seen = jnp.concatenate([self.paths, nodes], axis=1)  # [S, P + R / S]
+        last = self.last.at[seen].get(mode="fill", fill_value=-1)[:, None]
+        follows = (seen[:, None] <= nodes[:, :, None]) & (nodes[:, :, None] <= last)
+
+        def with_path(x: jax.Array) -> jax.Array:
+            """[R, 1, H, K] to [S, H, P + R / S, K]."""
+            before = x[:, 0].at[self.paths].get(mode="fill", fill_value=0)
+            own = x.reshape(*nodes.shape, num_heads, head_dim)
+            return row_major(jnp.concatenate([before, own], axis=1).swapaxes(1, 2))
+
+        blocks = row_major(
+            query.reshape(*nodes.shape, num_heads, head_dim).swapaxes(1, 2)
+        )
+        scores = product("SHTK,SHUK->SHTU", blocks, with_path(key))
+        scores = jnp.where(follows[:, None], scores / math.sqrt(head_dim), MASKED_SCORE)
+        weights = jnp.exp(scores - scores.max(-1, keepdims=True))
+        total = weights.sum(-1, keepdims=True)
+        attended = product(
+            "SHTU,SHUK->SHTK", weights.astype(value.dtype), with_path(value)
+        )
+        attended = row_major((attended / total).swapaxes(1, 2))
+        return attended.reshape(query.shape).astype(value.dtype)
+
+
+class TreeBuilder:
+    """Makes the tree of sequences that are added in lexicographic order."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []  # of each node
+        self._positions: list[int] = []
+        self._parents: list[int] = []  # -1 for first tokens
+        self._ids: Sequence[int] = ()  # the sequence added last
+        self._path: list[int] = []  # its nodes
+
+    def __len__(self) -> int:
+        """The number of nodes."""
+        return len(self._tokens)
+
+    def num_shared(self, ids: Sequence[int]) -> int:
+        """How many of the first tokens of a sequence have a node."""
+        number = 0
+        for one, other in zip(self._ids, ids, strict=False):
+            if one != other:
+                break
+            number += 1
+        return number
+
+    def add(self, ids: Sequence[int]) -> list[int]:
+        """Adds a sequence; returns the node of each of its tokens."""
+        path = self._path[: self.num_shared(ids)]
+        for position in range(len(path), len(ids)):
+            self._parents.append(path[-1] if path else -1)
+            path.append(len(self._tokens))
+            self._tokens.append(ids[position])
+            self._positions.append(position)
+        self._ids, self._path = ids, path
+        return path
+
+    def arrays(self, num_nodes: int) -> tuple[np.ndarray, PrefixTree]:
+        """The tokens [R, 1] int32 and their tree, with R a multiple of `SMALLEST`.
+
+        Nodes that fill up to R stand alone.
+        """
+        nodes = np.zeros((2, num_nodes, 1), np.int32)
+        nodes[:, : len(self), 0] = self._tokens, self._positions
+        last = np.arange(num_nodes, dtype=np.int32)
+        for node in reversed(range(len(self))):
+            if (parent := self._parents[node]) >= 0:
+                last[parent] = max(last[parent], last[node])
+        large = max(self._positions, default=0) >= _LONG
+        block = math.gcd(num_nodes, _LARGE_BLOCK if large else _BLOCK)
+        starts = range(0, num_nodes, block)
+        paths = [self._before(start) for start in starts]
+        width = max(map(len, paths))
+        width = max(_BLOCK, 1 << (width - 1).bit_length()) if width else 0
+        padded = np.full((len(paths), width), num_nodes, np.int32)
+        for row, path in zip(padded, paths, strict=True):
+            row[: len(path)] = path
+        return nodes[0], PrefixTree(nodes[1], last, padded)
+
+    def _before(self, node: int) -> list[int]:
+        """The nodes that a node follows."""
+        path = []
+        while node < len(self) and (node := self._parents[node]) >= 0:
+            path.append(node)
+        return path
