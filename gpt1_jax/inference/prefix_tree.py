@@ -116,8 +116,7 @@ class TreeBuilder:
         block = math.gcd(num_nodes, _LARGE_BLOCK if large else _BLOCK)
         starts = range(0, num_nodes, block)
         paths = [self._before(start) for start in starts]
-        width = max(map(len, paths))
-        width = max(_BLOCK, 1 << (width - 1).bit_length()) if width else 0
+        width = -(-max(map(len, paths)) // block) * block  # few, so few programs
         padded = np.full((len(paths), width), num_nodes, np.int32)
         for row, path in zip(padded, paths, strict=True):
             row[: len(path)] = path
