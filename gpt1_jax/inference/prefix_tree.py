@@ -10,7 +10,7 @@ node of its block.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -101,14 +101,14 @@ class TreeBuilder:
         self._ids, self._path = ids, path
         return path
 
-    def arrays(self, num_nodes: int) -> tuple[np.ndarray, PrefixTree]:
+    def arrays(self, num_nodes: int) -> tuple[Any, PrefixTree]:
         """The tokens [R, 1] int32 and their tree, with R a multiple of `SMALLEST`.
 
         Nodes that fill up to R stand alone.
         """
-        nodes = np.zeros((2, num_nodes, 1), np.int32)
+        nodes: Any = np.zeros((2, num_nodes, 1), np.int32)
         nodes[:, : len(self), 0] = self._tokens, self._positions
-        last = np.arange(num_nodes, dtype=np.int32)
+        last: Any = np.arange(num_nodes, dtype=np.int32)
         for node in reversed(range(len(self))):
             if (parent := self._parents[node]) >= 0:
                 last[parent] = max(last[parent], last[node])
@@ -117,7 +117,7 @@ class TreeBuilder:
         starts = range(0, num_nodes, block)
         paths = [self._before(start) for start in starts]
         width = -(-max(map(len, paths)) // block) * block  # few, so few programs
-        padded = np.full((len(paths), width), num_nodes, np.int32)
+        padded: Any = np.full((len(paths), width), num_nodes, np.int32)
         for row, path in zip(padded, paths, strict=True):
             row[: len(path)] = path
         return nodes[0], PrefixTree(nodes[1], last, padded)

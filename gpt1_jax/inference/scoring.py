@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -286,16 +286,16 @@ class _Group(NamedTuple):
 class _Tree(NamedTuple):
     """Tokens to read, each after those that it follows in a tree."""
 
-    tokens: np.ndarray  # [R, 1] int32
+    tokens: jax.Array  # [R, 1] int32
     tree: PrefixTree
 
 
 class _Rows(NamedTuple):
     """Tokens to read in rows, each after the context that some of them share."""
 
-    tokens: np.ndarray  # [N, T] int32, padded behind
-    contexts: np.ndarray | None  # [G, C] int32, padded in front, each for N / G rows
-    padding: np.ndarray | None  # [G] int32, how many tokens of a context are not real
+    tokens: jax.Array  # [N, T] int32, padded behind
+    contexts: jax.Array | None  # [G, C] int32, padded in front, each for N / G rows
+    padding: jax.Array | None  # [G] int32, how many tokens of a context are not real
 
 
 class _Targets:
@@ -346,14 +346,15 @@ class _Batch(NamedTuple):
 
 def _row_batch(groups: Sequence[_Group], size: "_Size", num_groups: int) -> _Batch:
     """Groups as rows, filled up to `num_groups`."""
-    contexts, padding = None, None
+    contexts: Any = None
+    padding: Any = None
     if size.context_len:
         contexts = np.zeros((num_groups, size.context_len), np.int32)
         padding = np.zeros(num_groups, np.int32)
         for number, group in enumerate(groups):
             padding[number] = size.context_len - len(group.context)
             contexts[number, padding[number] :] = group.context
-    tokens = np.zeros((num_groups * size.num_rows, size.row_len), np.int32)
+    tokens: Any = np.zeros((num_groups * size.num_rows, size.row_len), np.int32)
     targets, wanted, row = _Targets(), [], 0
     before: tuple[_Group, tuple[int, ...], list[int]] | None = None
     for group in groups:
