@@ -19,10 +19,7 @@ import numpy as np
 from gpt1_jax.ops.attention import MASKED_SCORE
 from gpt1_jax.ops.products import product, row_major
 
-# Nodes whose attention is computed together, with the path before them.
-_BLOCK, _LARGE_BLOCK = 32, 128  # the second if paths are long
-_LONG = 64  # nodes
-SMALLEST = _BLOCK  # of the number of nodes
+BLOCK = 32  # nodes whose attention is computed together, with the path before them
 
 
 class PrefixTree(NamedTuple):
@@ -102,7 +99,7 @@ class TreeBuilder:
         return path
 
     def arrays(self, num_nodes: int) -> tuple[Any, PrefixTree]:
-        """The tokens [R, 1] int32 and their tree, with R a multiple of `SMALLEST`.
+        """The tokens [R, 1] int32 and their tree, with R a multiple of `BLOCK`.
 
         Nodes that fill up to R stand alone.
         """
@@ -112,11 +109,8 @@ class TreeBuilder:
         for node in reversed(range(len(self))):
             if (parent := self._parents[node]) >= 0:
                 last[parent] = max(last[parent], last[node])
-        large = max(self._positions, default=0) >= _LONG
-        block = math.gcd(num_nodes, _LARGE_BLOCK if large else _BLOCK)
-        starts = range(0, num_nodes, block)
-        paths = [self._before(start) for start in starts]
-        width = -(-max(map(len, paths)) // block) * block  # few, so few programs
+        paths = [self._before(start) for start in range(0, num_nodes, BLOCK)]
+        width = -(-max(map(len, paths)) // BLOCK) * BLOCK  # few, so few programs
         padded: Any = np.full((len(paths), width), num_nodes, np.int32)
         for row, path in zip(padded, paths, strict=True):
             row[: len(path)] = path

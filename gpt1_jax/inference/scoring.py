@@ -1,8 +1,9 @@
 """Log-probabilities, ranks and entropies of the tokens of texts.
 
 Logits are computed only where a token is scored, and once for all tokens that follow
-the same prefix in a batch. A Transformer reads such a prefix once, too. An LSTM reads
-rows of similar length, and a context that several windows share once.
+the same prefix in a batch. A Transformer reads such a prefix once, too, if windows are
+short. Others, and an LSTM's, are rows of similar length, after a context that several
+windows share once.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ import numpy as np
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.prefix_tree import SMALLEST, PrefixTree, TreeBuilder
+from gpt1_jax.inference.prefix_tree import BLOCK, PrefixTree, TreeBuilder
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import Output, Params
@@ -28,6 +29,7 @@ BATCH_TOKENS = 2048  # tokens computed together by default
 _SMALLEST = 8  # the shortest padded length
 _CHUNK = 128  # rows of logits that are held at a time
 _TARGETS = 4  # tokens scored by a row of logits; for more, it is computed again
+_LONGEST_IN_TREE = 64  # tokens; attention in a tree takes longer for longer windows
 _WORTH_SHARING = 32  # shared contexts of this many tokens or more are read once
 _MOST_SHARING = 8  # windows computed together with their shared context
 
@@ -63,7 +65,8 @@ class Scorer:
         self._model = dataclasses.replace(model, remat=False, softmax_rows="tokens")
         self._vocab_size, self._batch_tokens = vocab_size, batch_tokens
         self._ranks_and_entropies = ranks_and_entropies
-        self._reads_trees = model.kind == "transformer"
+        # To compare a row with more tokens takes longer than it saves.
+        self._num_targets = 1 if ranks_and_entropies else _TARGETS
 
     def __call__(
         self, params: Params, windows: Sequence[ReadingWindow]
@@ -109,8 +112,22 @@ class Scorer:
             finite.
         """
         self._check(windows)
-        for batch in (self._trees if self._reads_trees else self._rows)(windows):
-            yield from self._score(params, batch)
+        for numbers, make in zip(
+            self._short_and_long(windows), (self._trees, self._rows), strict=True
+        ):
+            for batch in make([windows[number] for number in numbers]):
+                for index, scores in self._score(params, batch):
+                    yield numbers[index], scores
+
+    def _short_and_long(
+        self, windows: Sequence[ReadingWindow]
+    ) -> tuple[list[int], list[int]]:
+        """The numbers of the windows to read as trees, and as rows."""
+        parts: tuple[list[int], list[int]] = [], []
+        for number, window in enumerate(windows):
+            as_row = self._model.kind == "lstm" or len(window.ids) > _LONGEST_IN_TREE
+            parts[as_row].append(number)
+        return parts
 
     def check_memory(self, windows: Sequence[ReadingWindow], name: str = "") -> None:
         """Refuses `batch_tokens` that no device of this machine can hold.
@@ -131,15 +148,17 @@ class Scorer:
 
     def _most_together(self, windows: Sequence[ReadingWindow]) -> int:
         """The most tokens that may be computed together."""
-        if self._reads_trees:
-            lengths = [len(window.ids) for window in windows]
-            longest = max(lengths, default=0)
-            return max(longest, min(self._batch_tokens, power_of_two(sum(lengths))))
-        tokens = (
-            self._num_groups(size, len(groups)) * size.num_rows * size.row_len
-            for size, groups in self._by_size(windows).items()
+        short, long = (
+            [windows[number] for number in numbers]
+            for numbers in self._short_and_long(windows)
         )
-        return max(tokens, default=0)
+        total = power_of_two(sum(len(window.ids) for window in short))
+        in_trees = max(_LONGEST_IN_TREE, min(self._batch_tokens, total))
+        in_rows = (
+            self._num_groups(size, len(groups)) * size.num_rows * size.row_len
+            for size, groups in self._by_size(long).items()
+        )
+        return max(in_trees * bool(short), *in_rows, 0)
 
     def _check(self, windows: Sequence[ReadingWindow]) -> None:
         longest = self._model.max_seq_len
@@ -153,15 +172,19 @@ class Scorer:
 
     def _trees(self, windows: Sequence[ReadingWindow]) -> Iterator["_Batch"]:
         """Batches of windows in lexicographic order, as trees of their prefixes."""
-        tree, targets, wanted = TreeBuilder(), _Targets(), list[tuple[int, list[int]]]()
+        tree, targets, wanted = (
+            TreeBuilder(),
+            _Targets(self._num_targets),
+            list[tuple[int, list[int]]](),
+        )
 
         def batch() -> _Batch:
             size = power_of_two(max(len(tree), smallest))
             if len(tree) <= self._batch_tokens < size:
-                size = -(-self._batch_tokens // SMALLEST) * SMALLEST
+                size = -(-self._batch_tokens // BLOCK) * BLOCK
             return _Batch(_Tree(*tree.arrays(size)), targets, wanted)
 
-        smallest = SMALLEST
+        smallest = BLOCK
         order = sorted(range(len(windows)), key=lambda index: tuple(windows[index].ids))
         for index in order:
             ids, first = windows[index].ids, windows[index].num_context
@@ -169,9 +192,9 @@ class Scorer:
             nodes = max(len(tree), len(targets)) + len(read) - tree.num_shared(read)
             if wanted and max(nodes, len(wanted) + 1) > self._batch_tokens:
                 yield batch()
-                tree, targets, wanted = TreeBuilder(), _Targets(), []
+                tree, targets, wanted = TreeBuilder(), _Targets(self._num_targets), []
                 # Few sizes, so few programs.
-                smallest = max(SMALLEST, self._batch_tokens // 4)
+                smallest = max(BLOCK, self._batch_tokens // 4)
             path = tree.add(read)[first - 1 :]
             wanted.append((index, targets.add(path, ids[first:])))
         if wanted:
@@ -185,7 +208,8 @@ class Scorer:
             # Groups that begin with the same tokens become neighbours.
             groups.sort(key=lambda each: (each.context, each.rows, each.first))
             for start in range(0, len(groups), together):
-                yield _row_batch(groups[start : start + together], size, together)
+                batch = groups[start : start + together]
+                yield _row_batch(batch, size, together, self._num_targets)
 
     def _by_size(
         self, windows: Sequence[ReadingWindow]
@@ -299,11 +323,12 @@ class _Rows(NamedTuple):
 
 
 class _Targets:
-    """Tokens to score, by rows of logits: those of a row follow the same token."""
+    """Tokens to score, by rows of logits: at most K, all after the same token."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most  # K
         self._where: list[int] = []  # the token that each row follows
-        self._targets: list[int] = []  # `_TARGETS` for each row
+        self._targets: list[int] = []  # K for each row
         self._places: dict[tuple[int, int], int] = {}  # where each was put
         self._next: dict[int, int] = {}  # the place for another one, by its token
 
@@ -319,21 +344,22 @@ class _Targets:
         if (place := self._places.get(pair)) is None:
             where, target = pair
             place = self._next.get(where, 0)
-            if place % _TARGETS == 0:  # it has no row yet, or a full one
+            if place % self._most == 0:  # it has no row yet, or a full one
                 place = len(self._targets)
                 self._where.append(where)
-                self._targets += [0] * _TARGETS
+                self._targets += [0] * self._most
             self._targets[place] = target
             self._places[pair], self._next[where] = place, place + 1
         return place
 
     def arrays(self, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """[M] and [M, _TARGETS] int32, M at least `num_rows` and a number of chunks."""
+        """[M] and [M, K] int32, M at least `num_rows` and a number of chunks."""
         num_rows = -(-num_rows // _CHUNK) * _CHUNK
-        where, targets = np.zeros(num_rows, np.int32), np.zeros(num_rows * _TARGETS)
+        where = np.zeros(num_rows, np.int32)
+        targets = np.zeros(num_rows * self._most, np.int32)
         where[: len(self)] = self._where
         targets[: len(self._targets)] = self._targets
-        return where, targets.astype(np.int32).reshape(num_rows, _TARGETS)
+        return where, targets.reshape(num_rows, self._most)
 
 
 class _Batch(NamedTuple):
@@ -344,8 +370,10 @@ class _Batch(NamedTuple):
     windows: list[tuple[int, list[int]]]  # their numbers, and the places of the scores
 
 
-def _row_batch(groups: Sequence[_Group], size: "_Size", num_groups: int) -> _Batch:
-    """Groups as rows, filled up to `num_groups`."""
+def _row_batch(
+    groups: Sequence[_Group], size: "_Size", num_groups: int, num_targets: int
+) -> _Batch:
+    """Groups as rows, filled up to `num_groups`; `num_targets` as for `_Targets`."""
     contexts: Any = None
     padding: Any = None
     if size.context_len:
@@ -355,7 +383,7 @@ def _row_batch(groups: Sequence[_Group], size: "_Size", num_groups: int) -> _Bat
             padding[number] = size.context_len - len(group.context)
             contexts[number, padding[number] :] = group.context
     tokens: Any = np.zeros((num_groups * size.num_rows, size.row_len), np.int32)
-    targets, wanted, row = _Targets(), [], 0
+    targets, wanted, row = _Targets(num_targets), [], 0
     before: tuple[_Group, tuple[int, ...], list[int]] | None = None
     for group in groups:
         for index, ids in zip(group.windows, group.rows, strict=True):
@@ -431,13 +459,13 @@ def _score_tokens(
     targets: jax.Array,
     num_chunks: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """The fields of `TokenScores`, [M, _TARGETS], of tokens that follow those read.
+    """The fields of `TokenScores`, [M, K], of tokens that follow those read.
 
     Args:
       model, vocab_size, ranks_and_entropies, params: as for `Scorer`.
       inputs: the tokens to read.
       where: [M] int32, places among the tokens that are read.
-      targets: [M, _TARGETS] int32, tokens that follow these places.
+      targets: [M, K] int32, tokens that follow these places.
       num_chunks: int32; the first `num_chunks * _CHUNK` of the M are scored.
     """
     output = _read(model, params, inputs)
