@@ -7,8 +7,8 @@ Presets:
   paper_1m    the same with 1,000,000 updates (the right end of Figure 2's axis), and
               milestones at 1k, 2k, 5k, 10k, .. of them.
   paper_h200, paper_h100x8, paper_v5e_16
-              the paper's recipe in bfloat16, split for one H200, 8 H100, and TPU v5e
-              slices of 16 and 256 chips (docs/scaling.md).
+              the paper's recipe in bfloat16, on one H200, 8 H100 and a TPU v5e slice of
+              16 chips (docs/scaling.md).
   babylm      the paper's layers on 10 or 100 million words of your text, 10 epochs,
               with the milestones of the BabyLM challenge (docs/babylm.md).
   small       a 4-layer model for tens of MB of text, on a CPU or one GPU.
@@ -26,15 +26,11 @@ Any value can be overridden on the command line, after --config:
 import ml_collections
 from ml_collections import config_dict
 
-TOPOLOGIES = {  # their config.mesh: how devices share the paper's 64 sequences
-    "paper_h200": dict(),
-    "paper_h100x8": dict(),
-    "paper_v5e_16": dict(),
-}
+ACCELERATORS = ("paper_h200", "paper_h100x8", "paper_v5e_16")
 PRESETS = (
     "paper",
     "paper_1m",
-    *TOPOLOGIES,
+    *ACCELERATORS,
     "babylm",
     "small",
     "suite",
@@ -209,9 +205,8 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         # 1k, 2k, 5k, 10k, .. 1M, spaced as in Figure 2 (right): ten, 14 GB.
         spaced = [first * 10**k for k in (3, 4, 5) for first in (1, 2, 5)]
         config.checkpoint.milestone_steps = (*spaced, 1_000_000)
-    if preset in TOPOLOGIES:
+    if preset in ACCELERATORS:
         config.model.dtype = "bfloat16"
-        config.mesh.update(TOPOLOGIES[preset])
     if preset == "babylm":
         config.tokenizer.vocab_size = 16_384
         config.train.update(num_epochs=10.0, batch_size=16)

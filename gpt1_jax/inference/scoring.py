@@ -354,6 +354,8 @@ class _Targets:
 
     def arrays(self, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
         """[M] and [M, K] int32, M at least `num_rows` and a number of chunks."""
+        # Many continuations of one context need more; few sizes, so few programs.
+        num_rows = max(num_rows, power_of_two(len(self)))
         num_rows = -(-num_rows // _CHUNK) * _CHUNK
         where = np.zeros(num_rows, np.int32)
         targets = np.zeros(num_rows * self._most, np.int32)

@@ -6,11 +6,11 @@ from tiny_run import load_config
 from gpt1_jax.config import load
 from gpt1_jax.config.checks import split_paths
 
-TOPOLOGIES = ("paper_h200", "paper_h100x8", "paper_v5e_16")
+ACCELERATORS = ("paper_h200", "paper_h100x8", "paper_v5e_16")
 PRESETS = (
     "paper",
     "paper_1m",
-    *TOPOLOGIES,
+    *ACCELERATORS,
     "babylm",
     "small",
     "suite",
