@@ -232,7 +232,7 @@ def compare_scores(
         found, paradigms, start = [], [], 0
         for answers in tasks.values():
             stop = start + len(answers.windows)
-            given = [TokenScores(each) for each in sentences[start:stop]]
+            given = [TokenScores(each, each) for each in sentences[start:stop]]
             _, sums, scores = score_pairs(answers, lambda *_, given=given: given, {})
             found.append(sums)
             paradigms += scores["paradigms"].values()

@@ -38,6 +38,7 @@ class TokenScores(NamedTuple):
     """Scores of T tokens, each given those before it."""
 
     log_probs: np.ndarray  # [T] float32, nats
+    highest: np.ndarray  # [T] float32, nats, of the likeliest token in its place
     # Both are empty if they were not requested.
     ranks: np.ndarray = np.zeros(0, np.int32)  # [T]; 1 is the most likely of all tokens
     entropies: np.ndarray = np.zeros(0, np.float32)  # [T] nats, of the distributions
@@ -480,6 +481,8 @@ def _score_tokens(
         chosen = jnp.take_along_axis(logits, targets, axis=-1)
         log_sums = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         yield chosen - log_sums
+        highest = logits.max(-1, keepdims=True) - log_sums
+        yield jnp.broadcast_to(highest, targets.shape)
         if ranks_and_entropies:
             higher = logits[:, None] > chosen[..., None]
             yield 1 + jnp.sum(higher, axis=-1, dtype=jnp.int32)
@@ -500,7 +503,7 @@ def _score_tokens(
             for all_chunks, found in zip(scores, score(*chunk), strict=True)
         )
 
-    dtypes = (float, int, float) if ranks_and_entropies else (float,)
+    dtypes = (float, float, int, float) if ranks_and_entropies else (float, float)
     scores = tuple(jnp.zeros(targets.shape, dtype) for dtype in dtypes)
     return jax.lax.fori_loop(0, num_chunks, score_chunk, scores)
 

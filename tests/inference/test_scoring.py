@@ -63,6 +63,8 @@ def check(model, params, given, scorer=None):
         np.testing.assert_allclose(scores.log_probs, log_probs, atol=2e-5)
         if not scorer:
             np.testing.assert_array_equal(scores.ranks, ranks)
+            likeliest = scores.log_probs == scores.highest
+            np.testing.assert_array_equal(likeliest, ranks == 1)
             np.testing.assert_allclose(scores.entropies, entropies, atol=2e-5)
         else:
             assert not len(scores.ranks) and not len(scores.entropies)
@@ -167,7 +169,7 @@ def test_few_programs_serve_many_lengths(model, params, monkeypatch):
     def noted(*arguments):
         *_, inputs, where, targets, _ = arguments
         shapes.add(tuple(map(np.shape, jax.tree.leaves((inputs, where, targets)))))
-        return (np.zeros(targets.shape, np.float32),)
+        return (np.zeros(targets.shape, np.float32),) * 2
 
     monkeypatch.setattr(scoring, "_score_tokens", noted)
     scorer = Scorer(model, VOCAB_SIZE, batch_tokens=64)

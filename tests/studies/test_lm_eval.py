@@ -67,18 +67,25 @@ def requests(*arguments):
 # --- without lm_eval ----------------------------------------------------------
 
 
-def test_the_missing_package_is_named_in_one_line(monkeypatch):
+@pytest.fixture
+def without_lm_eval(monkeypatch):
+    """lm_eval is not installed, and nothing here has imported it."""
+    ours = "gpt1_jax.eval_harness", "gpt1_jax.studies.lm_eval"
+    for name in [name for name in sys.modules if name.startswith(ours)]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lm_eval", None)
+
+
+def test_the_missing_package_is_named_in_one_line(without_lm_eval):
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("gpt1_jax.eval_harness", None, "__main__")
     (line,) = ended.value.code.splitlines()  # Python prints it, with exit status 1
     assert line.startswith("gpt1_jax: error: ") and "'gpt1_jax[lm-eval]'" in line
 
 
-def test_importing_without_the_package_raises_its_error(monkeypatch):
+def test_importing_without_the_package_raises_its_error(without_lm_eval):
     from gpt1_jax.errors import MissingPackage
 
-    monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(MissingPackage, match=r"pip install 'gpt1_jax\[lm-eval\]'"):
         runpy.run_module("gpt1_jax.eval_harness")
 

@@ -113,9 +113,7 @@ class RunLM(LM):
         if batch_size != _AUTO:
             tokens = max(tokens, self._batch_size * run.model.max_seq_len)
         self._model = scoring_model(run.model_in(dtype), tokens)
-        self._score = Scorer(
-            self._model, run.tokenizer.vocab_size, tokens, ranks_and_entropies=True
-        )
+        self._score = Scorer(self._model, run.tokenizer.vocab_size, tokens)
         self._params = jax.tree.map(jnp.asarray, run.language_model)
 
     @classmethod
@@ -217,7 +215,7 @@ class RunLM(LM):
         for place, scores in self._scored(windows, disable_tqdm):
             total = float(scores.log_probs.sum(dtype=np.float64))
             number = numbers[place]
-            answers[number] = total, bool((scores.ranks == 1).all())
+            answers[number] = total, bool((scores.log_probs == scores.highest).all())
             arguments = requests[number].args
             self.cache_hook.add_partial("loglikelihood", arguments, answers[number])
         return [answers[number] for number in range(len(requests))]
