@@ -8,6 +8,7 @@ it; so what a node attends to is in its own block of nodes, or on the path to th
 node of its block.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.ops.attention import MASKED_SCORE
-from gpt1_jax.ops.products import product, row_major
+from gpt1_jax.ops.attention import MASKED_SCORE, heads_first
+from gpt1_jax.ops.products import product
 
 BLOCK = 32  # nodes whose attention is computed together, with the path before them
 
@@ -48,11 +49,9 @@ class PrefixTree(NamedTuple):
             """[R, 1, H, K] to [S, H, P + R / S, K]."""
             before = x[:, 0].at[self.paths].get(mode="fill", fill_value=0)
             own = x.reshape(*nodes.shape, num_heads, head_dim)
-            return row_major(jnp.concatenate([before, own], axis=1).swapaxes(1, 2))
+            return heads_first(jnp.concatenate([before, own], axis=1))
 
-        blocks = row_major(
-            query.reshape(*nodes.shape, num_heads, head_dim).swapaxes(1, 2)
-        )
+        blocks = heads_first(query.reshape(*nodes.shape, num_heads, head_dim))
         scores = product("SHTK,SHUK->SHTU", blocks, with_path(key))
         scores = jnp.where(follows[:, None], scores / math.sqrt(head_dim), MASKED_SCORE)
         weights = jnp.exp(scores - scores.max(-1, keepdims=True))
@@ -60,8 +59,14 @@ class PrefixTree(NamedTuple):
         attended = product(
             "SHTU,SHUK->SHTK", weights.astype(value.dtype), with_path(value)
         )
-        attended = row_major((attended / total).swapaxes(1, 2))
+        attended = heads_first(attended / total)
         return attended.reshape(query.shape).astype(value.dtype)
+
+
+def common_length(ids: Sequence[int], others: Sequence[int]) -> int:
+    """The number of tokens with which both begin."""
+    pairs = zip(ids, others, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class TreeBuilder:
@@ -80,12 +85,7 @@ class TreeBuilder:
 
     def num_shared(self, ids: Sequence[int]) -> int:
         """How many of the first tokens of a sequence have a node."""
-        number = 0
-        for one, other in zip(self._ids, ids, strict=False):
-            if one != other:
-                break
-            number += 1
-        return number
+        return common_length(self._ids, ids)
 
     def add(self, ids: Sequence[int]) -> list[int]:
         """Adds a sequence; returns the node of each of its tokens."""

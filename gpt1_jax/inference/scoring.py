@@ -19,7 +19,7 @@ import numpy as np
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.prefix_tree import BLOCK, PrefixTree, TreeBuilder
+from gpt1_jax.inference.prefix_tree import BLOCK, PrefixTree, TreeBuilder, common_length
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import Output, Params
@@ -394,18 +394,12 @@ def _row_batch(
             path = list(range(row * size.row_len, row * size.row_len + len(ids) - 1))
             if before and before[0].context == group.context:
                 # Each token that follows what it does in the row before, as there.
-                shared = _num_shared(before[1][:-1], ids[:-1])
+                shared = common_length(before[1][:-1], ids[:-1])
                 path[:shared] = before[2][:shared]
             begin = group.first - 1
             wanted.append((index, targets.add(path[begin:], ids[begin + 1 :])))
             before, row = (group, ids, path), row + 1
     return _Batch(_Rows(tokens, contexts, padding), targets, wanted)
-
-
-def _num_shared(ids: Sequence[int], others: Sequence[int]) -> int:
-    """The number of tokens with which both begin."""
-    pairs = zip(ids, others, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 class _Size(NamedTuple):

@@ -187,8 +187,8 @@ def _blocked(
 
 def _blocked_fwd(query, key, value, mask, dropout_rate):
     """One block of queries after another, each with the keys that it sees."""
-    query = _heads_first(query)
-    key_value = _heads_first(jnp.concatenate([key, value]))  # [2 N, H, T, K]
+    query = heads_first(query)
+    key_value = heads_first(jnp.concatenate([key, value]))  # [2 N, H, T, K]
     outputs, log_sums = [], []
     for start, stop in _blocks(query.shape[2]):
         rows, columns = slice(start, stop), slice(0, stop)
@@ -203,7 +203,7 @@ def _blocked_fwd(query, key, value, mask, dropout_rate):
         summed = product("NHTS,NHSK->NHTK", kept, values)
         outputs.append((summed / total).astype(value.dtype))
         log_sums.append(highest + jnp.log(total))
-    output = _heads_first(jnp.concatenate(outputs, axis=2))  # [N, T, H, K]
+    output = heads_first(jnp.concatenate(outputs, axis=2))  # [N, T, H, K]
     log_sum = jnp.concatenate(log_sums, axis=2)  # [N, H, T, 1]
     return output, (query, key_value, output, log_sum, mask)
 
@@ -220,7 +220,7 @@ def _blocked_bwd(dropout_rate, residuals, grad):
     dtype, (num_seqs, _, seq_len, head_dim) = query.dtype, query.shape
     correction = grad.astype(jnp.float32) * output.astype(jnp.float32)
     correction = correction.sum(-1).swapaxes(1, 2)[..., None]  # [N, H, T, 1]
-    query_grad = jnp.concatenate([query, _heads_first(grad)])  # [2 N, H, T, K]
+    query_grad = jnp.concatenate([query, heads_first(grad)])  # [2 N, H, T, K]
     d_query = jnp.zeros(query.shape, jnp.float32)
     d_keys, d_values = [], []
     for start, stop in _blocks(seq_len):
@@ -241,13 +241,13 @@ def _blocked_bwd(dropout_rate, residuals, grad):
         to_query = product("NHTS,NHSK->NHTK", d_scores, keys)
         d_query = d_query.at[:, :, rows].add(to_query)
     d_key, d_value = (jnp.concatenate(parts, axis=2) for parts in (d_keys, d_values))
-    return *map(_heads_first, (d_query.astype(dtype), d_key, d_value)), None
+    return *map(heads_first, (d_query.astype(dtype), d_key, d_value)), None
 
 
 _blocked.defvjp(_blocked_fwd, _blocked_bwd)
 
 
-def _heads_first(x: jax.Array) -> jax.Array:
+def heads_first(x: jax.Array) -> jax.Array:
     """[N, T, H, K] to [N, H, T, K], or back."""
     return row_major(x.swapaxes(1, 2))
 
