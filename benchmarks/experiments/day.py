@@ -1,15 +1,16 @@
-"""One training on one core, in the background of everything, whatever stops it.
+"""One training in the background of everything, whatever stops it.
 
     python -m benchmarks.experiments.day start --folder=DIR --train=FILES --valid=FILES
     python -m benchmarks.experiments.day stop --folder=DIR
     python -m benchmarks.experiments.day table --folder=DIR
 
-`start` trains `configs/pretrain.py:day`, and once that has finished its LSTM, on one
-core at the lowest priority, and returns. A run that was stopped or killed goes on from
-its newest checkpoint; one whose folder was lost begins again. `stop` asks the run under
-way to save and end, as SIGTERM does, and waits until it has. Both append to
-`DIR/log.jsonl`: when, at which step, tokens a second, why it ended. `table` prints it.
-Further flags of `start` are the program's: `--config.seed=1`.
+`start` trains `configs/pretrain.py:day`, and once that has finished its LSTM, at the
+lowest priority and on one core, or on those of `--cores=0-1`, and returns. A run that
+was stopped or killed goes on from its newest checkpoint; one whose folder was lost
+begins again. `stop` asks the run under way to save and end, as SIGTERM does, and waits
+until it has. Both append to `DIR/log.jsonl`: when, on which cores, at which step,
+tokens a second, why it ended. `table` prints it. Further flags of `start` are the
+program's: `--config.seed=1`.
 """
 
 import argparse
@@ -151,7 +152,7 @@ def start(flags: argparse.Namespace) -> None:
             continue
         own = ("source=text", f"train={flags.train}", f"valid={flags.valid}")
         command = (
-            *("nice", "-n", "19", "taskset", "--cpu-list", str(flags.core)),
+            *("nice", "-n", "19", "taskset", "--cpu-list", flags.cores),
             *(sys.executable, "-m", "gpt1_jax.main"),
             f"--config={ROOT / 'configs' / 'pretrain.py'}:day",
             f"--workdir={run}",
@@ -178,7 +179,8 @@ def start(flags: argparse.Namespace) -> None:
             time.sleep(0.2)
         if training.returncode:
             raise SystemExit(f"day.py: {run} did not begin; see {printed}.")
-        log.append(run, "start", step=newest_step(run), process=training.pid)
+        step = newest_step(run)
+        log.append(run, "start", step=step, cores=flags.cores, process=training.pid)
         return
     print("Both runs have finished.")
 
@@ -209,7 +211,8 @@ def stop(flags: argparse.Namespace) -> None:
 
 def table(flags: argparse.Namespace) -> None:
     """Prints the log as Markdown, and each run's newest validation loss."""
-    columns = ("time", "run", "event", "step", "steps", "tokens_per_second", "why")
+    counts = ("step", "steps", "tokens_per_second")
+    columns = ("time", "run", "event", "cores", *counts, "why")
     entries = Log(flags.folder).entries
     rows = [[str(entry.get(column, "-")) for column in columns] for entry in entries]
     print(harness.markdown([column.replace("_", " ") for column in columns], rows))
@@ -232,7 +235,7 @@ def main(arguments: Sequence[str]) -> None:
         if command is start:
             own.add_argument("--train", required=True, help="text to train on")
             own.add_argument("--valid", required=True, help="text to validate on")
-            own.add_argument("--core", type=int, default=1, help="which one, from 0")
+            own.add_argument("--cores", default="1", help="which, from 0: 1, or 0-1")
     flags, further = parser.parse_known_args(arguments)
     flags.program = further
     if flags.program and flags.command is not start:

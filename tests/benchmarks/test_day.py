@@ -35,7 +35,7 @@ def script(tmp_path):
     def run(command, **overrides):
         flags = [f"--folder={tmp_path / 'day'}"]
         if command == "start":
-            flags += [*texts, "--core=0", *as_flags({**tiny, **overrides})]
+            flags += [*texts, "--cores=0", *as_flags({**tiny, **overrides})]
         program = ("-m", "benchmarks.experiments.day", command)
         return run_program(*flags, program=program)
 
