@@ -32,10 +32,10 @@ def _whole_heads(text: str) -> int:
     return int(text)
 
 
-def load_config(name: str, argument: str) -> Any:
-    """The `ConfigDict` of `configs/NAME.py:ARGUMENT`."""
+def load_config(name: str, *argument: str) -> Any:
+    """The `ConfigDict` of `configs/NAME.py`, or of `configs/NAME.py:ARGUMENT`."""
     path = Path(__file__).parent.parent / "configs" / f"{name}.py"
-    return runpy.run_path(str(path))["get_config"](argument)
+    return runpy.run_path(str(path))["get_config"](*argument)
 
 
 def pretrain_config(

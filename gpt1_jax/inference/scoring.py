@@ -113,12 +113,17 @@ class Scorer:
             finite.
         """
         self._check(windows)
+        before = None  # computed while the next batch is made
         for numbers, make in zip(
             self._short_and_long(windows), (self._trees, self._rows), strict=True
         ):
             for batch in make([windows[number] for number in numbers]):
-                for index, scores in self._score(params, batch):
-                    yield numbers[index], scores
+                begun = numbers, batch, self._begin(params, batch)
+                if before:
+                    yield from self._finish(*before)
+                before = begun
+        if before:
+            yield from self._finish(*before)
 
     def _short_and_long(
         self, windows: Sequence[ReadingWindow]
@@ -244,31 +249,32 @@ class Scorer:
     def _padded(self, length: int) -> int:
         return round_up_length(length, self._model.max_seq_len)
 
-    def _score(
-        self, params: Params, batch: "_Batch"
-    ) -> Iterator[tuple[int, TokenScores]]:
-        """The scores of the windows of a batch, with the windows' numbers."""
-        num_chunks = -(-len(batch.targets) // _CHUNK)
-        arrays = jax.device_get(
-            _score_tokens(
-                self._model,
-                self._vocab_size,
-                self._ranks_and_entropies,
-                params,
-                batch.inputs,
-                *batch.targets.arrays(2 * batch.inputs.tokens.size),
-                np.int32(num_chunks),
-            )
+    def _begin(self, params: Params, batch: "_Batch") -> tuple[jax.Array, ...]:
+        """The fields of the scores of a batch, which are not waited for."""
+        return _score_tokens(
+            self._model,
+            self._vocab_size,
+            self._ranks_and_entropies,
+            params,
+            batch.inputs,
+            *batch.targets.arrays(2 * batch.inputs.tokens.size),
+            np.int32(batch.targets.num_chunks),
         )
-        if not np.isfinite(arrays[0][: num_chunks * _CHUNK]).all():
+
+    def _finish(
+        self, numbers: Sequence[int], batch: "_Batch", fields: tuple[jax.Array, ...]
+    ) -> Iterator[tuple[int, TokenScores]]:
+        """The scores of the windows of a batch, with the windows' `numbers`."""
+        flat = [array.reshape(-1) for array in jax.device_get(fields)]
+        scored = batch.targets.num_chunks * _CHUNK * self._num_targets
+        if not np.isfinite(flat[0][:scored]).all():
             raise UserError(
                 "The model gives log-probabilities that are not finite: its training "
                 "diverged, its parameters are damaged, or its dtype is too small for "
                 "them. Choose another saved step of the run."
             )
-        flat = [array.reshape(-1) for array in arrays]
         for index, places in batch.windows:
-            yield index, TokenScores(*(array[places] for array in flat))
+            yield numbers[index], TokenScores(*(array[places] for array in flat))
 
 
 def split_window(window: ReadingWindow, longest: int) -> list[ReadingWindow]:
@@ -336,6 +342,11 @@ class _Targets:
     def __len__(self) -> int:
         """The number of rows of logits."""
         return len(self._where)
+
+    @property
+    def num_chunks(self) -> int:
+        """The chunks of rows that hold targets."""
+        return -(-len(self) // _CHUNK)
 
     def add(self, where: Sequence[int], targets: Sequence[int]) -> list[int]:
         """Adds tokens and those that they follow; returns the places of the scores."""

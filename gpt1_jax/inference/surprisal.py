@@ -22,7 +22,7 @@ from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
 from gpt1_jax.model.language_model import Params
 
 _WORD_END = "▁"  # shown for a token that only ends a word
-_CHUNK_TOKENS = 16 * BATCH_TOKENS  # of windows scored before more are made
+_CHUNK_TOKENS = 64 * BATCH_TOKENS  # of windows scored before more are made
 
 
 def word_windows(
@@ -67,7 +67,9 @@ def score_words(
     def token_text(token: int) -> str:
         return tokenizer.decode([token]) or _WORD_END
 
-    for chunk in _chunks(word_windows(words, reading, model, tokenizer.newline_id)):
+    for chunk in window_chunks(
+        word_windows(words, reading, model, tokenizer.newline_id)
+    ):
         scored = [index for index, window in enumerate(chunk) if _has_scores(window)]
         with jax.default_matmul_precision("highest"):  # for float32 on accelerators
             scores = score(params, [chunk[index] for index in scored])
@@ -95,7 +97,7 @@ def _has_scores(window: ReadingWindow) -> bool:
     return 0 < window.num_context < len(window.ids)
 
 
-def _chunks(windows: Iterable[ReadingWindow]) -> Iterator[list[ReadingWindow]]:
+def window_chunks(windows: Iterable[ReadingWindow]) -> Iterator[list[ReadingWindow]]:
     """Lists of windows, long enough that those of about one length fill batches."""
     chunk: list[ReadingWindow] = []
     tokens = 0
