@@ -3,6 +3,8 @@
     python -m benchmarks.experiments.day start --folder=DIR --train=FILES --valid=FILES
     python -m benchmarks.experiments.day stop --folder=DIR
     python -m benchmarks.experiments.day table --folder=DIR
+    python -m benchmarks.experiments.day figure --folder=DIR --scores=DIR \
+        --seconds=2.1,1.9 --output=day.png
 
 `start` trains `configs/pretrain.py:day`, and once that has finished its LSTM, at the
 lowest priority and on one core, or on those of `--cores=0-1`, and returns. A run that
@@ -10,7 +12,9 @@ was stopped or killed goes on from its newest checkpoint; one whose folder was l
 begins again. `stop` asks the run under way to save and end, as SIGTERM does, and waits
 until it has. Both append to `DIR/log.jsonl`: when, on which cores, at which step,
 tokens a second, why it ended. `table` prints it. Further flags of `start` are the
-program's: `--config.seed=1`.
+program's: `--config.seed=1`. `figure` draws validation loss, and BLiMP from what
+`minimal_pairs` found at milestones, over core-hours: those of one idle core, from the
+seconds an update takes there, since what the runs took includes waiting for others.
 """
 
 import argparse
@@ -28,8 +32,12 @@ from typing import Any
 from etils import epath
 
 from benchmarks import harness
+from benchmarks.experiments import suite
+from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import LOCK_FILE, Held, system_lock
+from gpt1_jax.report.figures import GUIDE
+from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.folder import CONFIG_FILE
@@ -46,6 +54,8 @@ RUNS = {
     # Half of the Transformer's hours, by the speeds in benchmarks/LOG.md.
     "lstm": ("--config.model.kind=lstm", "--config.train.num_steps=12000"),
 }
+# Of the same novels (benchmarks/LOG.md), and published, of more text.
+N_GRAM = {suite.LOSS: 4.407, suite.ALL_PAIRS: 61.2}
 
 
 class Log:
@@ -224,11 +234,33 @@ def table(flags: argparse.Namespace) -> None:
             print(f"{name}: validation loss {loss:.4f} nats a token at step {step:,}")
 
 
+def figure(flags: argparse.Namespace) -> None:
+    """Draws loss and BLiMP over core-hours."""
+    scores, _ = suite.read_all([flags.folder, flags.scores])
+    drawn = new_figure(8, 3.4)
+    panels = drawn.subplots(1, 2)
+    for axes, measure in zip(panels, N_GRAM, strict=True):
+        for (kind, name), seconds in zip(
+            KIND_NAMES.items(), flags.seconds, strict=False
+        ):
+            own = scores[(scores["kind"] == kind) & (scores["measure"] == measure)]
+            own = own[own["step"] > 0].sort_values("step")
+            hours = own["step"] * seconds / 3600
+            axes.plot(hours, own["score"], marker="o", markersize=3, label=name)
+        guide = {"color": GUIDE, "linestyle": ":"}
+        axes.axhline(N_GRAM[measure], label="5-gram model", **guide)
+        axes.set(xscale="log", xlabel="hours of one core", title=measure)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.grid(alpha=0.3)
+    panels[0].legend()
+    drawn.savefig(flags.output)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Starts, stops or shows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(required=True)
-    for command in (start, stop, table):
+    for command in (start, stop, table, figure):
         own = commands.add_parser(command.__name__, help=command.__doc__)
         own.set_defaults(command=command)
         own.add_argument("--folder", type=Path, required=True, help="of log and runs")
@@ -236,11 +268,21 @@ def main(arguments: Sequence[str]) -> None:
             own.add_argument("--train", required=True, help="text to train on")
             own.add_argument("--valid", required=True, help="text to validate on")
             own.add_argument("--cores", default="1", help="which, from 0: 1, or 0-1")
+        if command is figure:
+            text = "what minimal_pairs wrote, or a folder above"
+            own.add_argument("--scores", type=Path, required=True, help=text)
+            text = "of an update on one idle core: the Transformer's, the LSTM's"
+            own.add_argument("--seconds", type=_numbers, required=True, help=text)
+            own.add_argument("--output", type=Path, required=True, help=".png file")
     flags, further = parser.parse_known_args(arguments)
     flags.program = further
     if flags.program and flags.command is not start:
         parser.error(f"only start has further flags: {' '.join(flags.program)}")
     flags.command(flags)
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":

@@ -8,8 +8,12 @@ import time
 
 import pytest
 from tiny_run import as_flags, run_program, tiny_overrides, write_texts
+from tiny_tasks import write_lines
 
 from benchmarks.experiments import day
+from benchmarks.paper_model import load_config
+from gpt1_jax import config as config_lib
+from gpt1_jax.studies.minimal_pairs import job as minimal_pairs
 
 pytestmark = pytest.mark.slow
 
@@ -100,3 +104,26 @@ def test_whatever_stops_it_it_goes_on(script, tmp_path):
     assert ends[1]["steps"] == killed - stopped > 0 < ends[1]["tokens_per_second"]
     code, printed = script("table")
     assert code == 0 and printed.count("| SIGTERM |") == 3
+
+
+def test_a_figure_is_drawn_of_loss_and_pairs(pretrained, tmp_path):
+    folder, scores = tmp_path / "day", tmp_path / "scores"
+    shutil.copytree(pretrained, folder / "transformer")
+    pairs = tmp_path / "anaphor_gender_agreement.jsonl"
+    pair = {
+        "sentence_good": "the boats",
+        "sentence_bad": "boats the",
+        "UID": pairs.stem,
+    }
+    write_lines(pairs, [pair] * 3)
+    config = load_config("minimal_pairs", pairs.stem)
+    config.update(init_from=str(folder / "transformer"), step="all")
+    config.data.update(source="official", dir=str(tmp_path))
+    minimal_pairs.run(config_lib.load(config.to_dict()), str(scores))
+    day.main(
+        [
+            *("figure", f"--folder={folder}", f"--scores={scores}"),
+            *("--seconds=2.1,1.9", f"--output={tmp_path / 'day.png'}"),
+        ]
+    )
+    assert (tmp_path / "day.png").read_bytes().startswith(b"\x89PNG")
