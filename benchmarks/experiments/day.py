@@ -54,6 +54,7 @@ RUNS = {
     # Half of the Transformer's hours, by the speeds in benchmarks/LOG.md.
     "lstm": ("--config.model.kind=lstm", "--config.train.num_steps=12000"),
 }
+LEAST_HOURS = 1 / 120  # drawn
 # Of the same novels (benchmarks/LOG.md), and published, of more text.
 N_GRAM = {suite.LOSS: 4.407, suite.ALL_PAIRS: 61.2}
 
@@ -244,9 +245,11 @@ def figure(flags: argparse.Namespace) -> None:
             KIND_NAMES.items(), flags.seconds, strict=False
         ):
             own = scores[(scores["kind"] == kind) & (scores["measure"] == measure)]
-            own = own[own["step"] > 0].sort_values("step")
-            hours = own["step"] * seconds / 3600
-            axes.plot(hours, own["score"], marker="o", markersize=3, label=name)
+            own = own.assign(hours=own["step"] * seconds / 3600).sort_values("hours")
+            own = own[own["hours"] > LEAST_HOURS]
+            if not own.empty:
+                style = {"marker": "o", "markersize": 3, "label": name}
+                axes.plot(own["hours"], own["score"], **style)
         guide = {"color": GUIDE, "linestyle": ":"}
         axes.axhline(N_GRAM[measure], label="5-gram model", **guide)
         axes.set(xscale="log", xlabel="hours of one core", title=measure)

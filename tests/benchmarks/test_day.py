@@ -123,7 +123,7 @@ def test_a_figure_is_drawn_of_loss_and_pairs(pretrained, tmp_path):
     day.main(
         [
             *("figure", f"--folder={folder}", f"--scores={scores}"),
-            *("--seconds=2.1,1.9", f"--output={tmp_path / 'day.png'}"),
+            *("--seconds=21,19", f"--output={tmp_path / 'day.png'}"),
         ]
     )
     assert (tmp_path / "day.png").read_bytes().startswith(b"\x89PNG")
