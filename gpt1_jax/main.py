@@ -9,11 +9,16 @@ import ctypes
 import os
 import signal
 import sys
+import threading
+import time
 import types
+from collections.abc import Callable
+from typing import NoReturn
 
 # Settings of glibc's malloc: nothing is mapped apart from the heap (M_MMAP_MAX), which
 # never shrinks (M_TRIM_THRESHOLD) and serves all threads (M_ARENA_MAX).
 _MALLOC = ((-4, 0), (-1, -1), (-8, 1))
+_KEPT_SECONDS = 20
 
 
 def _quit(number: int, frame: "types.FrameType | None") -> None:
@@ -33,11 +38,23 @@ def keep_freed_memory() -> None:
     hands out: an eighth of the time of a small model's step. Threads that have
     allocated before keep heaps of their own, which go back all the same, so this comes
     first of all.
+
+    Small arrays come to lie where a large one was, and the next large one needs new
+    memory. So what is free goes back every `_KEPT_SECONDS`.
     """
     with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
+        libc = ctypes.CDLL(None)
         for parameter, value in _MALLOC:
-            mallopt(parameter, value)
+            libc.mallopt(parameter, value)
+        threading.Thread(
+            target=_give_back, args=[libc.malloc_trim], daemon=True
+        ).start()
+
+
+def _give_back(malloc_trim: Callable[[int], object]) -> NoReturn:
+    while True:
+        time.sleep(_KEPT_SECONDS)
+        malloc_trim(0)
 
 
 def run() -> None:

@@ -750,6 +750,40 @@ def test_memory_that_is_freed_is_used_again():
     assert int(done.stdout) < 4096
 
 
+_HOLE = """
+import ctypes, time
+from gpt1_jax import main
+
+main._KEPT_SECONDS = 0.2
+main.keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+block, above = libc.malloc(1 << 28), libc.malloc(100)
+ctypes.memset(block, 1, 1 << 28)
+libc.free(block)
+
+
+def pages():
+    return int(open("/proc/self/statm").read().split()[1])
+
+
+before = pages()
+while pages() > before - 60_000:
+    time.sleep(0.1)
+print(before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_memory_that_stays_free_goes_back():
+    """A hole of 65,536 pages, below something that is used."""
+    command = [sys.executable, "-c", _HOLE]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(done.stdout) > 65_536
+
+
 def test_what_is_freed_is_kept_before_anything_starts_threads():
     """A thread that has allocated before would go on giving its memory back."""
     program = """
