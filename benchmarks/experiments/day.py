@@ -261,7 +261,7 @@ def figure(flags: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Starts, stops or shows."""
+    """Starts, stops, shows or draws."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(required=True)
     for command in (start, stop, table, figure):

@@ -44,6 +44,7 @@ def record(pretrained, tmp_path):
         assert len(ours["seconds"]) == len(peer["seconds"]) == 2
         assert len(peer["trial"]) == (2 if study == "surprisal" else 4)
         assert found["agreement"]["most_token_nats"] < 1e-5
+        assert found["agreement"]["most_nats"] < 1e-4
         return found["agreement"]
 
     return run
