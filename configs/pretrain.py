@@ -16,7 +16,7 @@ Presets:
               --config.seed tells the members apart (docs/suite.md).
   quickstart  a small model, trained in minutes on a laptop CPU.
   day         6 layers for half a day of one CPU core, or two minutes of an H100, with
-              milestones to the end; chosen among eight trials (benchmarks/LOG.md).
+              milestones to the end; chosen among four sizes (benchmarks/LOG.md).
 
 Any value can be overridden on the command line, after --config:
 
