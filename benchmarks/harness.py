@@ -1,6 +1,7 @@
 """Measures and reports: turns, comparison with peers, tables, JSON, flags."""
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -268,6 +269,23 @@ def different_devices(results: Iterable[Mapping[str, Any]]) -> list[str]:
     """A complaint if the results come from different kinds of device."""
     devices = {result["device"] for result in results}
     return [f"devices differ: {sorted(devices)}"] if len(devices) > 1 else []
+
+
+def add_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Adds a line of JSON to a file, even if its last one was cut off."""
+    with path.open("a+b") as file:
+        file.seek(max(0, file.tell() - 1))
+        begun = file.read() not in (b"", b"\n")
+        file.write(b"\n" * begun + json.dumps(record).encode() + b"\n")
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The lines of JSON of a file, if it is there, without those that were cut off."""
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with contextlib.suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found
 
 
 def markdown(

@@ -61,15 +61,13 @@ class Log:
 
     def __init__(self, folder: Path):
         self._path = folder / "log.jsonl"
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        self.entries: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        self.entries = harness.read_records(self._path)
 
     def append(self, run: Path, event: str, **values: Any) -> None:
         """Writes an entry and prints it."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         entry = {"time": now, "run": run.name, "event": event, **values}
-        with self._path.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
+        harness.add_record(self._path, entry)
         self.entries.append(entry)
         print(", ".join(f"{name} {value}" for name, value in entry.items()))
 
@@ -91,7 +89,9 @@ class Log:
             step = newest_step(run)
             why = "finished" if step == num_steps(run) else why
             steps = step - last["step"]
-            self.append(run, "end", step=step, steps=steps, **speed(run), why=why)
+            # A run that saved nothing left the record of the session before.
+            reached = speed(run) if steps else {}
+            self.append(run, "end", step=step, steps=steps, **reached, why=why)
 
 
 def newest_step(run: Path) -> int:
@@ -149,6 +149,8 @@ def owner_of(run: Path) -> int:
 
 def start(flags: argparse.Namespace) -> None:
     """Starts or resumes the first run that has not finished."""
+    if any("train.num_epochs" in each for each in flags.program):
+        raise SystemExit("day.py: give a run's length with --config.train.num_steps.")
     flags.folder.mkdir(parents=True, exist_ok=True)
     log = Log(flags.folder)
     for name, options in RUNS.items():

@@ -66,7 +66,7 @@ def read_all(places: Sequence[Path]) -> "tuple[pd.DataFrame, pd.DataFrame]":
                 (folder.name, LOSS, step, loss)
                 for step, loss in zip(steps, losses, strict=True)
             ]
-        elif tuned := read_finished(folder):
+        elif (tuned := read_finished(folder)) and not tuned.is_own:
             task = tuned.config.tasks[0]
             metric = TASKS[task].metrics[0]
             score = METRICS[metric].shown(tuned.result["dev"][metric])

@@ -36,9 +36,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.harness import some_of
+from benchmarks.harness import add_record, read_records, some_of
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULTS = "results.jsonl"
 GRACE_SECONDS = 30  # to save a checkpoint once a measurement is told to end
 LEAST_SECONDS = 10  # with less left, no measurement is started
 _OF_TRAINING = 0.75  # share of the time of `pretrain`; the rest compiles, evaluates
@@ -225,7 +226,9 @@ def run(names: Sequence[str], flags: argparse.Namespace) -> None:
     end = time.monotonic() + 60 * flags.minutes
     flags.output.mkdir(parents=True, exist_ok=True)
     done = {
-        r["measurement"] for r in read_results(flags.output) if r["status"] == "done"
+        r["measurement"]
+        for r in read_records(flags.output / RESULTS)
+        if r["status"] == "done"
     }
     for name in names:
         left = end - time.monotonic()
@@ -235,7 +238,7 @@ def run(names: Sequence[str], flags: argparse.Namespace) -> None:
             print(f"{name}: no time left", flush=True)
         else:
             result = run_one(name, min(left, MEASUREMENTS[name].seconds), flags)
-            add_result(flags.output, result)
+            add_record(flags.output / RESULTS, result)
 
 
 def run_one(name: str, seconds: float, flags: argparse.Namespace) -> dict[str, Any]:
@@ -289,25 +292,6 @@ def tail(log: Path, lines: int = 25) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
-def add_result(folder: Path, result: dict[str, Any]) -> None:
-    """Adds a line to `results.jsonl`, even if the last one was cut off."""
-    with (folder / "results.jsonl").open("a+b") as file:
-        file.seek(max(0, file.tell() - 1))
-        begun = file.read() not in (b"", b"\n")
-        file.write(b"\n" * begun + json.dumps(result).encode() + b"\n")
-
-
-def read_results(folder: Path) -> list[dict[str, Any]]:
-    """The lines of `results.jsonl`, without one that was cut off."""
-    path, found = folder / "results.jsonl", []
-    for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return found
-
-
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -330,7 +314,8 @@ def main(arguments: Sequence[str]) -> None:
     flags.output = flags.output.resolve()
     run(flags.only, flags)
     last = {
-        result["measurement"]: result["status"] for result in read_results(flags.output)
+        result["measurement"]: result["status"]
+        for result in read_records(flags.output / RESULTS)
     }
     print("\n" + "\n".join(f"{name}: {status}" for name, status in last.items()))
     if any(status.startswith("failed") for status in last.values()):

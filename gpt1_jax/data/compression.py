@@ -12,6 +12,7 @@ from gpt1_jax.errors import UserError, from_extra
 _READERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # A frame may hold 2**15 times as many bytes, which are then decompressed at once.
 _INPUT_BYTES = 1 << 12
+_LARGEST_WINDOW = 1 << 31  # bytes; of `zstd --long=31`, its longest
 
 
 class Unpacked:
@@ -29,7 +30,7 @@ class Unpacked:
         head = file.read(8)
         file.seek(0)
         self._name = name
-        how = next(end for end, begin in COMPRESSED.items() if head.startswith(begin))
+        how = next(end for begin, end in COMPRESSED.items() if head.startswith(begin))
         self._how = how.removeprefix(".")
         self._stream = _Zstd(file, name) if how == ".zst" else _READERS[how](file)
 
@@ -72,14 +73,15 @@ class _Zstd:
 
     def __init__(self, file: BinaryIO, name: str):
         zstandard = _import_zstandard(name)
-        self._new, self._error = zstandard.ZstdDecompressor, zstandard.ZstdError
+        self._error = zstandard.ZstdError
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
         self._file, self._left = file, b""
         self._frame: Any = None
 
     def read(self, size: int) -> bytes:
         parts, found = [], 0
         while found < size and (data := self._left or self._file.read(_INPUT_BYTES)):
-            self._frame = self._frame or self._new().decompressobj()
+            self._frame = self._frame or self._decompressor.decompressobj()
             try:
                 parts.append(self._frame.decompress(data))
             except self._error as error:

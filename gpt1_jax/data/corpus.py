@@ -288,7 +288,11 @@ def _write_corpus(
             document_tokens[names.popleft()] += len(ids)
         counts.append(writer.counts(sum(each.count for each in documents)))
     in_train, in_valid = counts
-    if not in_valid.tokens:
+    if is_cut := not in_valid.tokens:
+        if data.valid:
+            raise UserError(
+                f"config.data.valid={data.valid!r} holds no text; name one that does."
+            )
         in_train, in_valid = cut_validation(
             directory, in_train, dtype, data.valid_fraction
         )
@@ -300,7 +304,7 @@ def _write_corpus(
         in_valid,
         {document.name: document.read_digest() for document in (*train, *valid)},
         {document.name: document_tokens[document.name] for document in train},
-        list(_warnings(data, train, valid, in_train.tokens, in_valid.tokens)),
+        list(_warnings(data, train, valid, in_train.tokens, in_valid.tokens, is_cut)),
     )
 
 
@@ -320,6 +324,7 @@ def _warnings(
     valid: Sequence[Document],
     train_tokens: int,
     valid_tokens: int,
+    is_cut: bool,
 ) -> Iterator[str]:
     """Warnings about the split, shown whenever it is used."""
     shared = shared_texts(train, valid)
@@ -339,7 +344,7 @@ def _warnings(
             "held out, and their sizes differ. Name validation text with "
             "--config.data.valid=PATHS."
         )
-    if not valid and len(train) > 1:
+    if is_cut and (valid or len(train) > 1):
         yield (
             f"Whole documents cannot make up config.data.valid_fraction={wanted} of "
             "the text; the end of the text is held out instead."

@@ -281,6 +281,8 @@ def _document(path: epath.Path, key: str, field: str) -> Document:
         stamp += f"-{field}"
     find_named(how.read, str(path), f"leave it out of {key}")  # before any work
     if name != path.name.lower():
+        if how is _PARQUET:
+            raise UserError(f"{path} is a compressed file of Parquet; unpack it first.")
         find_named(_UNPACK, str(path), "unpack it").check(str(path))
     chunks = functools.partial(_read, path, how, key, field)
     return Document(str(path), stamp, stat.length, chunks)
@@ -304,29 +306,25 @@ def read_plain_text(path: epath.Path, key: str, field: str) -> Iterator[str]:
     return refuse_json(decode(path), str(path))
 
 
-def decode(path: epath.Path, *, is_plain: bool = True) -> Iterator[str]:
+def decode(path: epath.Path) -> Iterator[str]:
     """The text of a file, compressed or not, in chunks, with line ends as newlines.
 
-    Args:
-      path: the file.
-      is_plain: whether to refuse content of other kinds, such as HTML; a format that
-        reads one of these passes False.
-
     Raises:
-      UserError: if the bytes are not UTF-8 or the compressed file is damaged.
+      UserError: if the bytes are not UTF-8 or are of another kind, such as HTML, or the
+        compressed file is damaged.
     """
     utf8 = codecs.getincrementaldecoder("utf-8-sig")()
     decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
     position, is_ascii = 0, True
     try:
         with path.open("rb") as stream:
-            is_compressed = stream.read(8).startswith(tuple(COMPRESSED.values()))
+            is_compressed = stream.read(8).startswith(tuple(COMPRESSED))
             stream.seek(0)
             if is_compressed:
                 unpack = find_named(_UNPACK, str(path), "unpack it")
                 stream = unpack(stream, str(path))
             while data := stream.read(BLOCK_CHARS):
-                if is_plain and not position:
+                if not position:
                     refuse_binary(data, str(path))
                 yield decoder.decode(data)
                 position += len(data)

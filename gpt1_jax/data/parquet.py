@@ -95,7 +95,11 @@ def read_field(path: epath.Path, key: str, field: str) -> Iterator[str]:
 
 def _is_text(kind: Any) -> bool:
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    return types.is_string(kind) or types.is_large_string(kind)
+    return (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+    )
 
 
 @contextlib.contextmanager

@@ -378,6 +378,7 @@ def parse_number(value: Any) -> float:
 # --- files of arrays: .npz, which NumPy reads, and .h5, HDF5's ----------------
 
 Rows = np.ndarray | list[str]
+ATTRIBUTES = "attributes"  # the array of an .npz file that holds them
 _CHUNK_BYTES = 1 << 18  # HDF5 reads and writes this much at a time
 _COPY_BYTES = 1 << 22
 _HELD_BYTES = 1 << 22  # of all arrays, buffered before they are written
@@ -427,7 +428,7 @@ def open_arrays(path: Path, attributes: Mapping[str, Any]) -> Iterator[ArrayWrit
     Args:
       path: a local file, .npz or .h5. One that is there is replaced.
       attributes: numbers, texts and lists of them. In an .h5 file they are its
-        attributes, in an .npz file JSON in an array named "attributes".
+        attributes, in an .npz file JSON in an array named `ATTRIBUTES`.
     """
     writer: _NpzWriter | _Hdf5Writer
     with whole_file(path) as partial:
@@ -482,7 +483,7 @@ class _NpzWriter(ArrayWriter):
             for name in self._shapes:
                 self._copy(name, archive)
             text = json.dumps(dict(attributes), ensure_ascii=False)
-            with archive.open("attributes.npy", "w") as member:
+            with archive.open(f"{ATTRIBUTES}.npy", "w") as member:
                 np.lib.format.write_array(member, np.array(text), allow_pickle=False)
 
     def _copy(self, name: str, archive: zipfile.ZipFile) -> None:

@@ -28,8 +28,10 @@ _UNMARKED: dict[tuple[bool, ...], str] = {
 }
 _CONVERT = "Convert it, for example with iconv -f {} -t utf-8."
 
-# Compressed files, which are read as training text: suffixes and first bytes.
-COMPRESSED = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ", ".zst": b"(\xb5/"}
+# Compressed files, which are read as training text: first bytes and suffixes. pzstd's
+# begin with a frame that is to be skipped.
+COMPRESSED = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ": ".xz"}
+COMPRESSED |= {b"(\xb5/": ".zst", b"P*M\x18": ".zst"}
 _UNPACK = "Unpack it first."
 _WRITE_LINES = (
     "If each line holds an object, end its name in .jsonl (of training text, also in "
@@ -44,7 +46,7 @@ _NAME_TEXT = "Name the text that they were made from."
 # Files that are not plain text: kind, suffixes of the name, beginning in lower case,
 # and the way out.
 _OTHER_FILES: tuple[tuple[str, tuple[str, ...], tuple[bytes, ...], str], ...] = (
-    ("compressed", (), tuple(map(bytes.lower, COMPRESSED.values())), _UNPACK),
+    ("compressed", (), tuple(map(bytes.lower, COMPRESSED)), _UNPACK),
     ("a zip archive", (".zip",), (b"pk\x03\x04",), _UNPACK),
     ("an archive", (".tar", ".tgz", ".7z", ".rar"), (b"7z\xbc\xaf",), _UNPACK),
     ("JSON", (".json", ".jsonl", ".ndjson", ".ipynb"), (), _WRITE_LINES),
@@ -83,7 +85,7 @@ _NUMBERS = "holds binary data, such as the numbers of tokens, not text. " + _NAM
 def unpacked_name(name: str) -> str:
     """A file's name in lower case, without the suffix of a compressed file."""
     name = name.lower()
-    return name.removesuffix(next(filter(name.endswith, COMPRESSED), ""))
+    return name.removesuffix(next(filter(name.endswith, COMPRESSED.values()), ""))
 
 
 def refuse_other_name(name: str) -> None:

@@ -247,8 +247,10 @@ def _raw_layout(path: epath.Path, head: bytes, size: int, vocab_size: int) -> _L
         width = int(made_by[1])
     tokens, index = size // width, _beside(path, "index")
     if path.suffix == ".ds" and index.exists():  # the end of each document
-        ends = np.frombuffer(index.read_bytes()[-8:], "<u8")
-        tokens = int(ends[-1]) if len(ends) else 0
+        ends = index.read_bytes()
+        if len(ends) % 8:
+            raise UserError(f"{index} is cut short; copy it again, or remove it.")
+        tokens = int.from_bytes(ends[-8:], "little")
     return _Layout(np.dtype(f"<u{width}"), 0, tokens)
 
 
@@ -262,7 +264,8 @@ def _made_by(path: epath.Path) -> tuple[str, str] | None:
     note = _beside(path, "metadata")
     if path.suffix != ".ds" or not note.exists():
         return None
-    name, _, width = note.read_text().partition("\n")[0].rpartition("|")
+    text = note.read_bytes().decode(errors="replace")
+    name, _, width = text.partition("\n")[0].rpartition("|")
     if width not in ("2", "4"):
         raise UserError(
             f"{note} does not begin with NAME|2 or NAME|4, as datatrove's do; copy "

@@ -14,7 +14,6 @@ import collections
 import itertools
 import math
 import re
-import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -166,11 +165,12 @@ def read_column(source: str, column: str, text_column: str = "") -> Iterator[Wor
             for name in filter(None, (column, text_column)):
                 require_column(cells, name, where)
             names = names or list(cells)
-            if list(cells) != names:
+            if cells.keys() != set(names):
                 raise UserError(
                     f"{where}: the row's columns are {', '.join(cells)}, those of the "
                     f"first {', '.join(names)}; give all rows the same."
                 )
+            cells = {name: cells[name] for name in names}
             word = cells[column]
             if not isinstance(word, str) or not word.strip():
                 raise UserError(
@@ -372,7 +372,7 @@ def _window_for_each(
 ) -> Iterator[ReadingWindow]:
     """A window for each word: the words before it, and the word."""
     read: collections.deque[tuple[list[int], list[int]]]
-    read = collections.deque(maxlen=min(num_words + 1, sys.maxsize))
+    read = collections.deque(maxlen=min(num_words, max_seq_len) + 1)
     for number, (newline, word_ids, parts) in enumerate(text):
         read.append((newline, word_ids))
         ids = [token for both in read for each in both for token in each]

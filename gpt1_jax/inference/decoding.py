@@ -54,8 +54,9 @@ class Continuation:
         self.context = list(self.ids)
 
 
-# From all tokens of a continuation: how many to keep if it has ended, or else None.
-Stop = Callable[[list[int]], int | None]
+# How many tokens to keep of a continuation if one behind the first so many ends it, or
+# else None.
+Stop = Callable[[Continuation, int], int | None]
 
 
 class Decoder:
@@ -68,7 +69,7 @@ class Decoder:
       config: how many tokens to draw, and how.
       batch_size: rows computed together; in bfloat16 there are at least 2.
       round_size: tokens drawn before they are yielded; 0 chooses a fast number.
-      stop: decides from all tokens so far whether a continuation ends; None: never.
+      stop: whether a continuation ends, asked after each round; None: it never does.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Decoder:
         few = _FEWEST_ROWS.get(model.dtype, 1)
         self._batch_size = max(batch_size, few)
         self._round = min(round_size or _ROUND, _ROUND)
-        self._stop = stop or (lambda tokens: None)
+        self._stop = stop or (lambda continuation, before: None)
         self._filters = make_filters(config)
         self._top_k = config.top_k if config.do_sample else 0
 
@@ -199,9 +200,9 @@ class Decoder:
         before = len(row.tokens)
         row.context += new
         row.tokens += new
-        kept = self._stop(row.tokens)
+        kept = self._stop(row, before)
         if kept is not None:
-            row.finish_reason, kept = "stop", max(kept, before)
+            row.finish_reason = "stop"
             del row.tokens[kept:], row.log_probs[kept:]
         elif len(row.tokens) == self._config.max_new_tokens:
             row.finish_reason = "length"

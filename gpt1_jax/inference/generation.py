@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.config.checks import check_encodable
+from gpt1_jax.config.checks import Seed, check_encodable, check_value
 from gpt1_jax.config.sections import SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference.decoding import TOKEN_BYTES, Continuation, Decoder
@@ -87,8 +87,10 @@ class Generator:
         """`number` continuations of each prompt, with the seeds from `seed` on.
 
         Raises:
-          UserError: see `check_memory`.
+          UserError: see `check_memory`; or if a seed is not in [0, 2**32).
         """
+        for each in (seed, seed + number - 1):
+            check_value("seed", Seed, each)
         self.check_memory(prompts, number)
         samples = range(number)
         return self(
@@ -137,23 +139,30 @@ class Generator:
 
     def _text(self, continuation: Continuation) -> str:
         """The text of the drawn tokens, up to the end of the first stop string."""
-        text = self._tokenizer.decode(continuation.tokens)
-        if not self._tokenizer.marks_word_ends:  # it may begin with a space, or not
-            last = list(continuation.ids[-1:])
-            before = self._tokenizer.decode(last)
-            whole = self._tokenizer.decode([*last, *continuation.tokens])
-            text = whole[len(before) :] if whole.startswith(before) else text
+        text = self._drawn(continuation, len(continuation.tokens))
         return text[: self._end(text)]
 
-    def _kept(self, tokens: list[int]) -> int | None:
+    def _drawn(self, continuation: Continuation, count: int) -> str:
+        """The text of the first drawn tokens, behind the prompt."""
+        tokens = continuation.tokens[:count]
+        if self._tokenizer.marks_word_ends:
+            return self._tokenizer.decode(tokens)
+        last = list(continuation.ids[-1:])  # it tells whether a space comes first
+        before = self._tokenizer.decode(last)
+        whole = self._tokenizer.decode([*last, *tokens])
+        if whole.startswith(before):
+            return whole[len(before) :]
+        return self._tokenizer.decode(tokens)
+
+    def _kept(self, continuation: Continuation, before: int) -> int | None:
         """The number of tokens that end the first stop string; None without one."""
-        if self._end(self._tokenizer.decode(tokens)) is None:
+        counts = range(before + 1, len(continuation.tokens) + 1)
+        if not self._stop_strings or not self._stops(continuation, counts[-1]):
             return None
-        return next(
-            count
-            for count in range(1, len(tokens) + 1)
-            if self._end(self._tokenizer.decode(tokens[:count])) is not None
-        )
+        return next(count for count in counts if self._stops(continuation, count))
+
+    def _stops(self, continuation: Continuation, count: int) -> bool:
+        return self._end(self._drawn(continuation, count)) is not None
 
     def _end(self, text: str) -> int | None:
         """The end of the first stop string; None if the text has none."""

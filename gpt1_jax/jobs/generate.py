@@ -12,9 +12,9 @@ from gpt1_jax.inference import decoding
 from gpt1_jax.inference.decoding import Continuation
 from gpt1_jax.inference.generation import Generator
 from gpt1_jax.parallel import devices
-from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import open_run, say_what_is_read
-from gpt1_jax.runs.outputs import check_output_file
+from gpt1_jax.runs.outputs import check_output_file, say_wrote
 
 
 def run(config: GenerateConfig, workdir: str) -> None:
@@ -31,7 +31,7 @@ def run(config: GenerateConfig, workdir: str) -> None:
     config.check_workdir(workdir)
     output = locate(config.output)
     if config.output:
-        check_output_file(output, "--config.output=FILE.jsonl")
+        check_output_file(output, "--config.output=FILE.jsonl", config.input)
     prompts = _prompts(config)
     origin = open_run(config.init_from, config.step)
     say_what_is_read(origin)

@@ -12,10 +12,10 @@ from gpt1_jax.finetuning import submission
 from gpt1_jax.finetuning.prediction import predict_examples, task_of
 from gpt1_jax.finetuning.results import kept_run
 from gpt1_jax.parallel import devices
-from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.open import open_run, say_what_is_read
-from gpt1_jax.runs.outputs import check_output_file
+from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.tasks.examples import check_new_examples
 from gpt1_jax.tasks.task import Example, Task
 
@@ -35,7 +35,7 @@ def run(config: PredictConfig, workdir: str) -> None:
     output = locate(config.output)
     if config.output:
         submission.check_format(output)
-        check_output_file(output, "--config.output=FILE")
+        check_output_file(output, "--config.output=FILE", config.input)
     origin = open_run(kept_run(config.init_from), config.step)
     say_what_is_read(origin)
     task, trained = task_of(origin), origin.config

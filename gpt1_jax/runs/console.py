@@ -1,7 +1,6 @@
 """Prints lines on the main process of a run."""
 
 from gpt1_jax.data import progress
-from gpt1_jax.data.files import is_stream
 from gpt1_jax.parallel.processes import is_main_process
 
 
@@ -18,9 +17,3 @@ def about(seconds: float) -> str:
     unit = fitting[-1] if fitting else "minutes"
     number = max(1, round(seconds / units[unit]))
     return f"{number:,} {unit.removesuffix('s') if number == 1 else unit}"
-
-
-def say_wrote(path: str) -> None:
-    """Says that a file was written, unless it is a stream such as /dev/stdout."""
-    if not is_stream(path):
-        say(f"Wrote {path}")

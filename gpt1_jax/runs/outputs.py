@@ -1,4 +1,4 @@
-"""Checks, before any work, that a job can make its files and folders."""
+"""The files and folders that a job makes: checked before any work, named after it."""
 
 import errno
 import os
@@ -7,9 +7,10 @@ from etils import epath
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
-from gpt1_jax.data.files import is_remote
+from gpt1_jax.data.files import is_remote, is_stream
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs import lock
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import CONFIG_FILE
 
 _DEPTH = 5  # of the files of a run, such as checkpoints/120/state/d/FILE
@@ -44,12 +45,15 @@ def is_left(name: str) -> bool:
     return name in lock.FILES or files.is_unfinished(name)
 
 
-def check_output_file(path: epath.Path, option: str) -> None:
-    """Refuses an output that cannot be written, or is a file of a run or an export.
+def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
+    """Refuses an output that cannot be written, or would replace something else.
+
+    That is the input, or a file of a run or an export.
 
     Args:
       path: the file, as `locate` returns it. Its folder may be missing and is not made.
       option: the option that names another file, for the message.
+      source: the file that the job reads, if any.
 
     Raises:
       OSError: naming the path.
@@ -57,6 +61,11 @@ def check_output_file(path: epath.Path, option: str) -> None:
     check_output(path, option)
     if not path.exists():
         return
+    if not is_stream(path) and os.path.realpath(path) == os.path.realpath(source):
+        raise FileExistsError(
+            f"{path} would replace {source}, which is read; name another file with "
+            f"{option}."
+        )
     for folder in path.absolute().parents[:_DEPTH]:
         try:
             keys = read_json(folder / CONFIG_FILE).keys()
@@ -85,7 +94,7 @@ def check_output(path: epath.PathLike, option: str) -> None:
             files.check_writable(path.parent)
         elif path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        elif not files.is_stream(path):
+        elif not is_stream(path):
             above = path.absolute().parents
             folder = next(folder for folder in above if folder.exists())
             files.refuse_being_written(folder / path.name)
@@ -98,3 +107,9 @@ def check_output(path: epath.PathLike, option: str) -> None:
         raise OSError(
             f"{path} cannot be written ({error.strerror}); name another with {option}."
         ) from error
+
+
+def say_wrote(path: str) -> None:
+    """Says that a file was written, unless it is a stream such as /dev/stdout."""
+    if not is_stream(path):
+        say(f"Wrote {path}")

@@ -9,7 +9,7 @@ are cleaned as the corpus is.
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -135,9 +135,7 @@ def encode_answers(
     Raises:
       UserError: naming the example whose answers do not fit or have no tokens.
     """
-    encode = functools.lru_cache(maxsize=4096)(
-        lambda text: tokenizer.encode(clean(text))
-    )
+    encode = _remembering(tokenizer)
     windows: list[ReadingWindow] = []
     num_answers: list[int] = []
     num_long = 0
@@ -155,7 +153,7 @@ def encode_answers(
         if not all(line.num_context < len(line.ids) for line in lines):
             raise UserError(
                 f"{example.where}: an answer or sentence is empty, so there is nothing "
-                "to score."
+                "to score. (Of a pronoun, what stands behind it is scored.)"
             )
         whole = _begun(passage, lines, tokenizer.newline_id)
         is_long = any(len(window.ids) > max_seq_len for window in whole)
@@ -174,9 +172,7 @@ class ContextWindows:
     def __init__(self, tokenizer: Tokenizer):
         self.windows: list[ReadingWindow] = []
         self._newline = tokenizer.newline_id
-        self._encode = functools.lru_cache(maxsize=4096)(
-            lambda text: tokenizer.encode(clean(text))
-        )
+        self._encode = _remembering(tokenizer)
 
     def add(self, context: str, word: str, where: str) -> int:
         """The number of the window of a word after a context, which may be empty."""
@@ -187,6 +183,11 @@ class ContextWindows:
         ids = [self._newline, *line.ids]
         self.windows.append(ReadingWindow(ids, 1 + line.num_context))
         return len(self.windows) - 1
+
+
+def _remembering(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
+    """Encodes cleaned texts, of which many come several times."""
+    return functools.lru_cache(maxsize=4096)(lambda text: tokenizer.encode(clean(text)))
 
 
 def _begun(

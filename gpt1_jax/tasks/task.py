@@ -10,7 +10,6 @@ from gpt1_jax.data.tables import parse_number, require_column
 from gpt1_jax.data.text import brief
 from gpt1_jax.errors import UserError
 
-TRANSFORMS = ("single", "pair", "similarity", "multiple_choice")
 NO_LABEL = -1  # TFDS' label for an example without one
 BLANK_LABELS = (None, "")
 _WITHHELD_LABELS = ("-", "hidden", NO_LABEL)  # as published data marks them

@@ -13,6 +13,7 @@ from tiny_run import load_config
 
 import gpt1_jax
 from benchmarks import harness
+from benchmarks.harness import read_records
 from benchmarks.on_accelerator import __main__ as on_accelerator
 from benchmarks.on_accelerator.__main__ import MEASUREMENTS, LeftOut, Measurement
 
@@ -43,7 +44,7 @@ def run(folder, *flags, minutes=5):
         on_accelerator.main([f"--output={folder}", f"--minutes={minutes}", *flags])
     except SystemExit as end:
         code = end.code
-    results = on_accelerator.read_results(folder)
+    results = read_records(folder / on_accelerator.RESULTS)
     return [(result["measurement"], result["status"]) for result in results], code
 
 

@@ -542,14 +542,6 @@ def test_a_format_is_a_line_in_the_table_and_a_function(
             text_documents(str(folder), field="")
 
 
-def test_a_format_may_read_what_plain_text_refuses(tmp_path):
-    page = tmp_path / "a.html"
-    page.write_text("<!DOCTYPE html><p>text")
-    assert "".join(documents.decode(page, is_plain=False)) == "<!DOCTYPE html><p>text"
-    with pytest.raises(ValueError, match="is HTML or XML"):
-        list(documents.decode(page))
-
-
 # --- which documents are held out ---------------------------------------------
 
 

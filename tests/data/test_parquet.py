@@ -4,8 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
+from etils import epath
 
-from gpt1_jax.data.parquet import read_rows
+from gpt1_jax.data.parquet import read_field, read_rows
 from gpt1_jax.errors import UserError
 
 ROWS = [
@@ -120,3 +121,9 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line(
     with pytest.raises(UserError, match=message) as raised:
         list(read_rows(path, ["text"]))
     assert str(raised.value).startswith(str(path)) and "\n" not in str(raised.value)
+
+
+def test_texts_that_are_views_are_texts(file):
+    column = pa.array(["one", "two"], pa.string_view())
+    path = file({"text": column})
+    assert "".join(read_field(epath.Path(path), "key", "text")) == "one\ntwo\n"

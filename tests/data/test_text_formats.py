@@ -75,6 +75,22 @@ def test_frames_that_follow_each_other_are_one_text(tmp_path):
     assert text_of(path) == "one two\n"
 
 
+def test_a_frame_of_pzstd_that_is_to_be_skipped_is(tmp_path):
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(b"P*M\x18\4\0\0\0size" + zstandard.compress(b"one\n"))
+    assert text_of(path) == "one\n"
+
+
+@pytest.mark.parametrize("log", [27, 28, 31])
+def test_the_longest_windows_are_read(tmp_path, log):
+    """As of `zstd --long=31`."""
+    how = zstandard.ZstdCompressionParameters(window_log=log, enable_ldm=True)
+    made = zstandard.ZstdCompressor(compression_params=how).compressobj()
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(made.compress(b"one\n" * 1000) + made.flush())
+    assert text_of(path) == "one\n" * 1000
+
+
 def test_tables_in_a_folder_are_not_looked_for(tmp_path):
     for name, content in CONTENT.items():
         (tmp_path / name).write_text(content)
@@ -101,6 +117,7 @@ REFUSED = {
     "bad.txt.bz2": (bz2.compress(LONG)[:9] + LONG, "damaged or cut short as a .bz2"),
     "bad.txt.zst": (zstandard.compress(LONG)[:5] + LONG, "cut short as a .zst"),
     "no.parquet": (b"plain text", "cannot be read as Parquet"),
+    "a.parquet.gz": (gzip.compress(LONG), "a compressed file of Parquet; unpack it"),
 }
 
 
@@ -229,3 +246,31 @@ def test_a_mark_that_never_occurs_is_refused(stories):
         UserError, match=r"document_separator='---' is in none .*stories"
     ):
         stories(document_separator="---")
+
+
+@pytest.fixture
+def prepare(data_config, tokenizer_config, tokenizer_dir):
+    """Prepares a corpus of text with marks, in the tests' tokenizer."""
+
+    def make(**overrides):
+        data = data_config(document_separator=MARK, **overrides)
+        tokenizer = {"own_tokenizer": tokenizer_dir}
+        return prepare_corpus(data, tokenizer_config(), progress=False, **tokenizer)[0]
+
+    return make
+
+
+@pytest.mark.usefixtures("stories")
+def test_validation_text_of_nothing_but_marks_is_refused(prepare, tmp_path):
+    """Not replaced by a part of the training text."""
+    marks = tmp_path / "marks.txt"
+    marks.write_text(f"{MARK}\n{MARK}\n")
+    with pytest.raises(UserError, match=r"config.data.valid='.*marks.txt' holds no"):
+        prepare(train=str(tmp_path / "stories.txt"), valid=str(marks))
+
+
+def test_a_held_out_end_is_told_where_no_document_could_be(prepare, tmp_path):
+    few = tmp_path / "few.txt"
+    few.write_text(f"One story. {'words ' * 200}\n{MARK}\nAnother.\n")
+    told = prepare(train=str(few)).warnings
+    assert any("the end of the text is held out" in each for each in told)

@@ -253,6 +253,16 @@ def no_documents(folder):
     (folder / "a.ds.index").write_bytes(b"")
 
 
+def cut_index(folder):
+    datatrove(folder / "a", range(100))
+    (folder / "a.ds.index").write_bytes(b"abc")
+
+
+def binary_note(folder):
+    datatrove(folder / "a", range(100), made_by="gpt2|x")
+    (folder / "a.ds.metadata").write_bytes(b"\xff\xfe|4")
+
+
 def damaged_note(folder):
     datatrove(folder / "a", range(100), made_by="gpt2|x")
     (folder / "a.ds.metadata").write_text("gpt2")
@@ -290,6 +300,8 @@ REFUSED = [
     (cut_header_of_llm_c, "holds 1,222 bytes, not the 1,224 of 100 ids"),
     (cut_datatrove, "holds 198 bytes, not the 200 of 100 ids"),
     (no_documents, "holds 200 bytes, not the 0 of 0 ids"),
+    (cut_index, r"a.ds.index is cut short; copy it again, or remove it"),
+    (binary_note, r"holds 200 bytes, not the 400 of 100 ids"),
     (damaged_note, r"a.ds.metadata does not begin with NAME\|2 or NAME\|4"),
     (of_another_tokenizer, "was made with the tokenizer .*other.json, which is not"),
     (both_splits, "finds files of both splits, train and val; name them one by one"),

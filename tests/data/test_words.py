@@ -1,5 +1,6 @@
 """Words keep their places; windows hold each word once, after its context; files."""
 
+import collections
 import os
 
 import hypothesis
@@ -90,6 +91,22 @@ def test_the_tokens_of_words_are_those_of_their_line(sentencepiece, chosen):
     lines = [Word(word=line)]
     found = [token for w in split_words(sentencepiece, lines) for token in w.ids]
     assert found == sentencepiece.encode(line)
+
+
+def test_more_context_words_than_fit_are_as_many_as_fit():
+    """And take no longer: the words before a window are forgotten."""
+    text = " ".join(str(1 + number % 9) for number in range(200))
+    most = read(text, num_words=6)
+    assert read(text, num_words=10**6) == most[:6] + read(text, num_words=7)[6:]
+
+    class Deque(collections.deque):
+        def append(self, item):
+            super().append(item)
+            assert len(self) <= 7
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("collections.deque", Deque)
+        assert len(read(text, num_words=10**6)) == 200
 
 
 def test_a_text_that_fits_is_one_window_after_a_newline():
@@ -428,6 +445,13 @@ def test_rows_keep_their_cells(write, name):
     assert [str(row.cells["RT"] or "") for row in found] == ["250", "", "310"]
     first = 1 if name == "a.jsonl" else 2
     assert found[2].where.endswith(f"{name}:{first + 2}")
+
+
+def test_the_order_of_keys_means_nothing(write):
+    content = '{"word": "a", "z": 1}\n{"z": 2, "word": "b"}\n'
+    found = list(read_column(write("a.jsonl", content), "word"))
+    assert [dict(row.cells) for row in found][1] == {"word": "b", "z": 2}
+    assert [list(row.cells) for row in found] == [["word", "z"]] * 2
 
 
 def test_all_rows_are_one_text_by_default(write):

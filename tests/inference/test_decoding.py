@@ -134,8 +134,8 @@ def test_seeds_differ_and_repeat(model, params):
 def test_a_continuation_ends_where_it_is_told_to(model, params):
     whole, _ = continued(make(model, **GREEDY), params, [PROMPTS[0]])[0]
 
-    def stop(tokens):
-        return 5 if len(tokens) >= 5 else None
+    def stop(continuation, before):
+        return 5 if len(continuation.tokens) >= 5 > before else None
 
     for size in (1, 3, 0):
         decoder = make(model, round_size=size, stop=stop, **GREEDY)

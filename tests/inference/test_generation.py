@@ -4,6 +4,7 @@ import pytest
 from made_up_tokenizer import Numbers
 from tiny_models import drawn_params, sampling_config
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.generation import Generator
 
 PROMPTS = ["3 1 4", "", "1 5 9 2 6 5"]
@@ -87,3 +88,36 @@ def test_a_continuation_keeps_the_space_that_begins_it(model, params):
     assert generator.separator == "" and found.text.startswith(" ")
     assert found.text == "".join(f" {token}" for token in found.tokens)
     assert "".join(generator.stream(params, "3 1 4", 0)) == found.text
+
+
+def test_a_stop_string_may_begin_with_the_space_of_the_first_word(model, params):
+    generator = Generator(model, Spaced(), sampling_config(max_new_tokens=4))
+    (whole,) = generator(params, ["3 1 4"], [0])
+    stop = f" {whole.tokens[0]}"
+    config = sampling_config(max_new_tokens=4, stop_strings=(stop,))
+    (ended,) = Generator(model, Spaced(), config)(params, ["3 1 4"], [0])
+    assert (ended.text, ended.finish_reason) == (stop, "stop")
+    assert ended.tokens == whole.tokens[:1]
+
+
+def test_a_stop_is_looked_for_in_new_tokens_alone(model, params, monkeypatch):
+    """Not again in each text that had none."""
+    lengths = []
+    (whole,) = make(model)(params, ["3 1 4"], [0])
+    decode = Numbers.decode
+    monkeypatch.setattr(
+        Numbers,
+        "decode",
+        lambda self, ids: lengths.append(len(ids)) or decode(self, ids),
+    )
+    config = sampling_config(stop_strings=(f" {whole.tokens[-1]}",))
+    generator = Generator(model, Numbers(), config, round_size=4)
+    (ended,) = generator(params, ["3 1 4"], [0])
+    assert ended.finish_reason == "stop" and len(whole.tokens) == 8
+    assert lengths == [4, 8, 5, 6, 7, 8, 8]
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**32 - 1])
+def test_seeds_outside_of_32_bits_are_refused(model, params, seed):
+    with pytest.raises(UserError, match="seed="):
+        make(model).several(params, ["3"], 2, seed)

@@ -65,6 +65,14 @@ def test_prompts_of_a_file_become_json_lines(ask, tmp_path):
         assert each["finish_reason"] == "length" and each["text"]
 
 
+def test_the_prompts_are_not_replaced(ask, tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "abc", "mine": 1}\n')
+    with pytest.raises(FileExistsError, match=r"would replace .*, which is"):
+        ask(input=str(path), output=str(path))
+    assert "mine" in path.read_text()
+
+
 def test_standard_input_is_read_and_texts_are_printed(ask, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"abc de\ngh\n")))
     blocks = ask().strip().split("\n\n")

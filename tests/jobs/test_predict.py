@@ -80,6 +80,14 @@ def test_json_lines_become_json_lines(ask, finetuned, tmp_path, dev_sentences):
         assert line["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)
 
 
+def test_the_examples_are_not_replaced(ask, finetuned, tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"sentence": "abc", "mine": 1}\n')
+    with pytest.raises(FileExistsError, match=r"would replace .*, which is"):
+        ask(finetuned, input=str(path), output=str(path))
+    assert "mine" in path.read_text()
+
+
 def test_standard_input_is_read(ask, finetuned, monkeypatch, dev_sentences):
     standard_input = io.TextIOWrapper(io.BytesIO("\n".join(dev_sentences).encode()))
     monkeypatch.setattr("sys.stdin", standard_input)

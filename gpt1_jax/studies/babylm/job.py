@@ -180,11 +180,10 @@ def _revisions(scores: StepScores[Items]) -> dict[tuple[str, int], str]:
     """The name of each step, by set: main, or the milestone's."""
     names = {}
     for run in scores.runs:
+        milestones = find_milestones(run.opened.folder) if run.name == FAST else {}
         for step in scores.steps(run):
-            names[run.name, step] = _MAIN
-            if run.name == FAST:
-                milestones = find_milestones(run.opened.folder)
-                names[run.name, step] = milestone_revision(milestones[step])
+            name = milestone_revision(milestones[step]) if milestones else _MAIN
+            names[run.name, step] = name
     return names
 
 

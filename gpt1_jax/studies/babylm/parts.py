@@ -409,7 +409,9 @@ def _aoa_contexts(path: epath.Path) -> Iterator[tuple[str, int, str]]:
         for word, contexts in words.items():
             if len(word) > 1:
                 for number, each in enumerate(contexts):
-                    yield word, number, each["context"]
+                    if not isinstance(context := each["context"], str):
+                        raise TypeError(f"context {number} of {word!r:.40}: {context}")
+                    yield word, number, context
     except (ValueError, AttributeError, TypeError, KeyError) as error:
         raise UserError(
             f"{path} is not an object of words, each with a list of contexts: "

@@ -8,8 +8,8 @@ from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.data.progress import show_line
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.outputs import check_output_file
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.studies.batches.config import BatchesConfig
 from gpt1_jax.studies.batches.training_text import TrainingText
 

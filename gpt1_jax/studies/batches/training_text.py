@@ -152,19 +152,21 @@ class TrainingText:
         spans = list(find_passage(self._reader, self._tokenizer, passage))
         starts, stops = np.asarray(spans, np.int64).reshape(-1, 2).T
         records = []
-        for step in range(self._origin_steps + 1, self.num_steps + 1):
-            for row, window in enumerate(self._windows.starts(step - 1), 1):
-                first = np.searchsorted(stops, window, side="right")
-                last = np.searchsorted(starts, window + self._seq_len)
+        steps = range(self._origin_steps + 1, self.num_steps + 1) if spans else ()
+        for step in steps:
+            windows = np.asarray(self._windows.starts(step - 1))
+            first = np.searchsorted(stops, windows, side="right")
+            last = np.searchsorted(starts, windows + self._seq_len)
+            for row in np.flatnonzero(first < last).tolist():
                 records += [
                     {
                         "step": step,
-                        "row": row,
-                        "epoch": self._windows.epoch(step - 1, row - 1) + 1,
+                        "row": row + 1,
+                        "epoch": self._windows.epoch(step - 1, row) + 1,
                         "place": place + 1,
-                        **self._part(window, *spans[place]),
+                        **self._part(int(windows[row]), *spans[place]),
                     }
-                    for place in range(first, last)
+                    for place in range(first[row], last[row])
                 ]
         return len(spans), records
 

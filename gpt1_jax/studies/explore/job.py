@@ -19,9 +19,9 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.inference.surprisal import word_windows
 from gpt1_jax.parallel import devices
-from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.outputs import check_output_file
+from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.steps import each_step, open_steps

@@ -10,7 +10,6 @@ importing this module registers the model. It needs no PyTorch.
 
 import dataclasses
 import inspect
-import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -41,6 +40,7 @@ from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError, from_extra
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Generator, prompt_ids
+from gpt1_jax.inference.prefix_tree import common_length
 from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer, TokenScores
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
@@ -359,7 +359,7 @@ def encode_pair(
     if not read:
         return ReadingWindow(ids if ids[:1] == [newline] else [newline, *ids], 1)
     known = _encode(tokenizer, read)
-    first = _num_shared(ids, known)
+    first = common_length(ids, known)
     if first < len(known):
         alone = _encode(tokenizer, continuation)
         apart = not (read[-1].isalnum() and continuation[:1].isalnum())
@@ -367,15 +367,9 @@ def encode_pair(
             first = len(ids) - len(alone)
         else:
             before = read[: -len(read.split()[-1])]
-            first = _num_shared(ids, _encode(tokenizer, before))
+            first = common_length(ids, _encode(tokenizer, before))
     begin = begin or [newline] * (first == 0)
     return ReadingWindow([*begin, *ids], len(begin) + first)
-
-
-def _num_shared(ids: Sequence[int], others: Sequence[int]) -> int:
-    """The number of tokens with which both begin."""
-    pairs = zip(ids, others, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _encode(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -187,15 +187,21 @@ def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
     return list(tasks.values())
 
 
+def _context_column(data: PairsDataConfig) -> str:
+    """Our column for what stands before the sentences, none of which has its name."""
+    return "(the context)" if "context" in data.sentences else "context"
+
+
 def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
     listed = len(data.sentences) == 1
     suffix = locate(path).suffix.lower()
+    context = _context_column(data)
     task = Task(
         name=name,
         title=name,
         inputs=Inputs(
             transform="multiple_choice",
-            text=("context",),
+            text=(context,),
             choices=data.sentences,
             fewer_choices=listed,
             may_be_empty=True,  # a context; an empty sentence is refused as an answer
@@ -212,7 +218,7 @@ def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
     )
     return ZeroShotTask(
         task,
-        context="{context}",
+        context=f"{{{context}}}",
         scored="{answer}",
         mean=False,
         splits=(_SPLIT,),
@@ -233,7 +239,7 @@ def _prepare_own(data: PairsDataConfig, file: str, record: Record) -> Record:
     context = cell(data.context, "")
     if isinstance(context, str) and context.strip():
         context = f"{context.rstrip()} "
-    more = {"context": context, _GOOD: cell(data.good, 0)}
+    more = {_context_column(data): context, _GOOD: cell(data.good, 0)}
     return record._replace(
         columns={**columns, **more}, subset=str(cell(data.paradigm, file))
     )

@@ -104,7 +104,7 @@ def _frequency(config: ReadingTimesConfig, run: TrainedRun) -> Frequency:
         )
     say(f"Counting words in the text that {run.folder} was trained on, {data.train}.")
     try:
-        return _counted(data.train, "config.frequency_corpus", data.text_field)
+        return _counted(data.train, "the run's config.data.train", data.text_field)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"{error} Name text to count words in with --config.frequency_corpus=PATHS."

@@ -43,7 +43,3 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
             "config.punctuation='apart' would make several rows of a word, and "
             "words that are given stay one row each: leave it at with_word.",
         )
-        require(
-            not self.output or self.output != self.input,
-            f"config.output={self.output!r} would replace config.input; name another.",
-        )

@@ -14,7 +14,7 @@ from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.progress import Bar
-from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
+from gpt1_jax.data.tables import ATTRIBUTES, Row, TableWriter, cell, open_table
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
     POSITION,
@@ -32,9 +32,9 @@ from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report.loss_plot import save_figure
-from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.outputs import check_output_file
+from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.studies.made_once import MadeOnce
@@ -60,7 +60,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
     config.check_workdir(workdir)
     for name in ("output", "plot"):
         if path := getattr(config, name):
-            check_output_file(locate(path), f"--config.{name}=FILE")
+            check_output_file(locate(path), f"--config.{name}=FILE", config.input)
     _check_text(config)
     origin, steps = open_steps(config.init_from, config.step)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
@@ -93,8 +93,11 @@ def _check_text(config: SurprisalConfig) -> None:
     """Reads the text once, to name a bad line before the model is loaded."""
     if config.input:
         check_words_source(config.input, config.words_column)
+    own = {_STEP, *SURPRISAL}
+    if config.output.endswith(".npz"):
+        own.add(ATTRIBUTES)
     for number, word in enumerate(_unencoded(config)):
-        added = (name for name in (_STEP, *SURPRISAL) if name in word.cells)
+        added = (name for name in word.cells if name in own)
         if number == 0 and (name := next(added, "")):
             raise UserError(
                 f"{config.input} has a column {name!r} already, the name of one that "

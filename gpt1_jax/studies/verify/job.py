@@ -43,7 +43,7 @@ from gpt1_jax.runs.checkpoint_files import (
     saved_steps,
 )
 from gpt1_jax.runs.checkpoints import UNHASHED, SavedParams, read_params
-from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import (
     Milestone,
     Milestones,
@@ -51,7 +51,7 @@ from gpt1_jax.runs.milestones import (
     schedule_milestones,
 )
 from gpt1_jax.runs.open import TrainedRun, check_sizes
-from gpt1_jax.runs.outputs import check_output_file
+from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
 from gpt1_jax.runs.resume import (
     DOCUMENTS_FILE,
@@ -98,7 +98,8 @@ def run(config: VerifyConfig, workdir: str) -> None:
     """
     config.check_workdir(workdir)
     if config.output:
-        check_output_file(locate(config.output), "--config.output=FILE")
+        output = locate(config.output)
+        check_output_file(output, "--config.output=FILE", config.table)
     tables = read_trajectories(locate(config.table)) if config.table else []
     folders = [each for name in config.folders for each in _find_members(name)]
     members = []

@@ -130,7 +130,7 @@ _DPR = Task(
         text=("before", "after"),
         choices=("candidates",),
         fewer_choices=True,
-        may_be_empty=True,  # a pronoun may be the first or the last word
+        may_be_empty=True,  # a pronoun may be the first word
     ),
     target=Target(
         labels=CANDIDATES,
@@ -289,6 +289,12 @@ def load_answers(
         return encode_answers(task, split, examples, tokenizer, max_seq_len)
 
     train = load([task.threshold_split]) if task.threshold_split else None
+    if train and len(set(train.labels.tolist())) == 1:
+        raise UserError(
+            f"All {len(train.labels):,} examples of {task.task.name}:"
+            f"{train.split} have the same label, and the threshold is chosen between "
+            "two; take more of them."
+        )
     return load(task.splits)._replace(threshold_on=train)
 
 

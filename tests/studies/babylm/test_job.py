@@ -385,9 +385,10 @@ def test_bad_items_and_tasks_are_named(evaluate, data, tmp_path, trained):
     with pytest.raises(UserError, match=r":1: column 'answers' holds \['one form'\]"):
         evaluate(**{"data.dir": str(broken)}, tasks=("wug_past",))
     aoa = broken / "full_eval/aoa/cdi_childes.json"
-    aoa.write_text('{"word": 3}')
-    with pytest.raises(UserError, match="is not an object of words"):
-        evaluate(**{"data.dir": str(broken)}, tasks=("aoa",))
+    for content in ('{"word": 3}', '{"word": [{"context": null}]}'):
+        aoa.write_text(content)
+        with pytest.raises(UserError, match="is not an object of words"):
+            evaluate(**{"data.dir": str(broken)}, tasks=("aoa",))
 
 
 def test_a_run_without_milestones_is_refused(evaluate, pretrained):

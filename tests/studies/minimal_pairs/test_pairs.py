@@ -254,3 +254,13 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
     (task,) = select(tmp_path / "one")
     with pytest.raises(MissingData, match=r"a\.jsonl holds no pairs"):
         load_pairs(task, OWN, TOKENIZER, 96)
+
+
+def test_a_sentence_may_stand_in_a_column_named_context(tmp_path):
+    rows = [{"context": "a good one", "bad": "a bad one", "before": "we hear"}]
+    found = own(tmp_path, rows, sentences=("context", "bad"), context="before")
+    read = [TOKENIZER.decode(window.ids) for window in found.windows]
+    assert [text.strip() for text in read] == [
+        "we hear a good one",
+        "we hear a bad one",
+    ]

@@ -256,7 +256,6 @@ def test_bad_text_is_refused_and_nothing_harmed(
         ({"text": "a", "plot": "a.pdf"}, r"plot='a.pdf' must end in .png"),
         ({"text": "a", "words_column": "w"}, "does nothing without config.input"),
         ({"input": "a.csv", "text_column": "w"}, "without config.words_column"),
-        ({"input": "a.csv", "output": "a.csv"}, "would replace config.input"),
         ({"input": "no/such.txt"}, "no/such.txt cannot be read"),
         ({"text": "a", "step": "9"}, "no checkpoint of step 9"),
         ({"text": "a", "step": "last"}, "must be default, newest, best"),
@@ -283,6 +282,24 @@ def test_bad_text_is_refused_and_nothing_harmed(
 def test_bad_values_are_refused(ask, values, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         ask(**values)
+
+
+def test_the_table_does_not_replace_what_is_read(ask, tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("w\nx\n")
+    monkeypatch.chdir(tmp_path)
+    for output in ("a.csv", "./a.csv"):
+        with pytest.raises(FileExistsError, match=r"would replace a\.csv, which"):
+            ask(input="a.csv", words_column="w", output=output)
+    assert (tmp_path / "a.csv").read_text() == "w\nx\n"
+
+
+def test_a_column_does_not_hide_the_attributes_of_an_archive(ask, tmp_path):
+    table, how = tmp_path / "a.csv", {"words_column": "w"}
+    table.write_text("w,attributes\nabc,1\n")
+    with pytest.raises(UserError, match="has a column 'attributes' already"):
+        ask(input=str(table), output=str(tmp_path / "a.npz"), **how)
+    ask(input=str(table), output=str(tmp_path / "b.csv"), **how)
+    assert "attributes" in (tmp_path / "b.csv").read_text()
 
 
 def test_a_run_that_was_moved_is_scored(ask, pretrained, tmp_path):

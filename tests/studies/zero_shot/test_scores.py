@@ -1,6 +1,7 @@
 """Zero-shot scores: by hand from a model's logits, and of models made to be right."""
 
 import dataclasses
+import json
 
 import jax
 import numpy as np
@@ -9,7 +10,7 @@ from made_up_tokenizer import Characters
 from tiny_models import all_logits, drawn_params
 from tiny_tasks import write_lines, write_task
 
-from gpt1_jax.errors import MissingData
+from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer, TokenScores
 from gpt1_jax.studies.answers import ZeroShotTask
 from gpt1_jax.studies.zero_shot.config import ZeroShotDataConfig
@@ -178,6 +179,15 @@ def test_a_subset_of_the_examples(folder):
 def test_cola_needs_its_training_split(tmp_path):
     write_task(tmp_path, "cola", train=0)
     with pytest.raises(MissingData, match=r"no train data of CoLA"):
+        load(tmp_path, "cola")
+
+
+def test_a_threshold_needs_both_labels(tmp_path):
+    write_task(tmp_path, "cola", train=4, dev=4)
+    path = tmp_path / "cola" / "train.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    write_lines(path, [{**row, "label": 1} for row in rows])
+    with pytest.raises(UserError, match="All 4 examples of cola:train have the same"):
         load(tmp_path, "cola")
 
 
