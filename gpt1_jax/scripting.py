@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import ml_collections
+from etils import epath
 
 from gpt1_jax import addresses
 from gpt1_jax import config as config_lib
@@ -58,14 +59,18 @@ def defaults(job: str) -> ml_collections.ConfigDict:
         raise UserError(usage.explain(error, [])) from error
 
 
-def pretrain(config: ml_collections.ConfigDict, folder: str = "") -> RunResult:
+def pretrain(
+    config: ml_collections.ConfigDict, folder: epath.PathLike = ""
+) -> RunResult:
     """See `gpt1_jax.pretrain`."""
     place = _run("pretrain", config, folder)
     records = [r for r in read_metrics(place / METRICS_FILE) if "valid_loss" in r]
     return RunResult(os.fspath(place), records[-1])
 
 
-def finetune(config: ml_collections.ConfigDict, folder: str = "") -> RunResult:
+def finetune(
+    config: ml_collections.ConfigDict, folder: epath.PathLike = ""
+) -> RunResult:
     """See `gpt1_jax.finetune`."""
     place = _run("finetune", config, folder)
     file = place / RESULTS_FILE
@@ -75,7 +80,7 @@ def finetune(config: ml_collections.ConfigDict, folder: str = "") -> RunResult:
     return RunResult(os.fspath(place), read_json(file))
 
 
-def _run(job: str, config: ml_collections.ConfigDict, folder: str) -> Path:
+def _run(job: str, config: ml_collections.ConfigDict, folder: epath.PathLike) -> Path:
     """Does a job; its folder."""
     values = config.to_dict()
     if values.get("job") != job:
@@ -86,7 +91,7 @@ def _run(job: str, config: ml_collections.ConfigDict, folder: str) -> Path:
     loaded = addresses.resolve(config_lib.load(values))
     for key, path, local in places(loaded):
         files.locate(path, key, local=local)
-    folder = folder or loaded.default_workdir
-    check_encodable(folder, "folder")
-    config_lib.find_job(job).import_module().run(loaded, folder)
-    return locate_run(folder)
+    workdir = os.fspath(folder) or loaded.default_workdir
+    check_encodable(workdir, "folder")
+    config_lib.find_job(job).import_module().run(loaded, workdir)
+    return locate_run(workdir)

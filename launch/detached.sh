@@ -11,8 +11,10 @@ set -u
 log=~/gpt1_jax.log
 pid_file=~/gpt1_jax.pid
 
+# After the host has started anew, another process may have the same number.
 runs() {
-  [[ -e $pid_file ]] && kill -0 "$(<"$pid_file")" 2>/dev/null
+  [[ -e $pid_file ]] && kill -0 "$(<"$pid_file")" 2>/dev/null &&
+    ps -o args= -p "$(<"$pid_file")" | grep -q launch/restart.sh
 }
 
 case ${1-} in

@@ -51,6 +51,7 @@ done
   fail "the number of processes is '$processes', not 1 or more."
 [[ $restarts =~ ^[0-9]+$ ]] || fail "--restarts=$restarts is not a whole number."
 [[ $grace =~ ^[0-9]+$ ]] || fail "--grace=$grace is not a whole number of seconds."
+restarts=$((10#$restarts)) grace=$((10#$grace)) # decimal, leading zeros or not
 (($# > 0)) || fail "no command for the $processes processes."
 
 if [[ -n $dry_run ]]; then
@@ -118,7 +119,7 @@ start() {
     elif ((index == 0)); then
       env "${variables[@]}" "$@" </dev/null &
     else
-      env "${variables[@]}" "$@" </dev/null >"$logs/process-$index.log" 2>&1 &
+      env "${variables[@]}" "$@" </dev/null >>"$logs/process-$index.log" 2>&1 &
     fi
     [[ -z $dry_run ]] && pids+=($!)
   done

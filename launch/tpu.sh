@@ -139,13 +139,18 @@ setup() {
   if [[ -z $dry_run ]]; then
     folder=$(mktemp -d)
     # Packs the current files, except those that git ignores.
-    (cd "$root" && git ls-files -z --cached --others --exclude-standard |
-      tar -czf "$folder/$archive" --null -T -) ||
-      fail "cannot pack $root; it must be a git checkout."
+    # shellcheck disable=SC2064 # the folder of now
+    trap "rm -rf '$folder'" EXIT
+    (cd "$root" && git ls-files -z --cached --others --exclude-standard) \
+      >"$folder/names" || fail "$root must be a git checkout."
+    # Without those that were deleted and not committed yet.
+    (cd "$root" && while IFS= read -rd '' name; do
+      [[ ! -e $name && ! -L $name ]] || printf '%s\0' "$name"
+    done <"$folder/names" | tar -czf "$folder/$archive" --null -T -) ||
+      fail "cannot pack $root."
   fi
   tpus tpu-vm scp "${folder:+$folder/}$archive" "$NAME:$archive" --worker=all --quiet \
     --strict-host-key-checking=no
-  [[ -z $folder ]] || rm -r "$folder"
   on_host all "mkdir -p gpt1_jax && tar -xzf $archive -C gpt1_jax && \
 bash gpt1_jax/launch/setup.sh $EXTRAS"
 }
@@ -213,6 +218,7 @@ RESTARTS=${RESTARTS:-10}
 for number in "$WAIT_HOURS" "$RESTARTS"; do
   [[ $number =~ ^[0-9]+$ ]] || fail "'$number' is not a whole number."
 done
+WAIT_HOURS=$((10#$WAIT_HOURS)) # decimal, leading zeros or not
 [[ -n $dry_run ]] || command -v gcloud >/dev/null || fail "gcloud is not installed."
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

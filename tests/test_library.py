@@ -107,7 +107,7 @@ def test_a_model_is_pre_trained_and_continues(corpus_dir, tmp_path, capsys):
     result = gpt1_jax.pretrain(config, str(tmp_path / "run"))
     assert result.folder == str(tmp_path / "run") and result.scores["step"] == 12
     assert result.model.run.step == 12
-    assert gpt1_jax.pretrain(config, str(tmp_path / "run")) == result
+    assert gpt1_jax.pretrain(config, tmp_path / "run") == result
     assert "Nothing to do" in capsys.readouterr().out
 
 

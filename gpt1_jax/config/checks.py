@@ -218,7 +218,7 @@ def _plain(kind: Any, value: Any) -> Any:
     if not (get_origin(kind) is tuple and isinstance(value, list | tuple)):
         return value
     if get_args(kind)[0] is str:
-        value = [str(x) if type(x) in (int, float) else x for x in value]
+        value = [str(x) if type(x) in (int, float, bool) else x for x in value]
     if names and len(value) == 1 and isinstance(value[0], str):
         value = [name.strip() for name in value[0].split(",")]
     return tuple(value)

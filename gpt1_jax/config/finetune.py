@@ -78,7 +78,7 @@ def _score_range(key: str, value: tuple[float, float]) -> None:
 
 def _layers(key: str, value: str) -> None:
     require(
-        value in ("all", "none") or value.isdigit(),
+        re.fullmatch(r"all|none|[0-9]{1,9}", value) is not None,
         f"{key}={value!r} must be all, none or a number of layers; 0 transfers the "
         "embeddings alone.",
     )

@@ -338,10 +338,17 @@ class OptimizerConfig(Section):
             f"{_LARGEST:,}. Train for less.",
         )
         require(
-            num_steps > self.warmup_steps,
+            num_steps > 0,
+            f"The run has no update ({counted}); train for longer, in smaller batches, "
+            "or on more.",
+        )
+        key = "warmup_steps" if self.warmup_steps else "warmup_fraction"
+        warmup = self.warmup_steps or round(self.warmup_fraction * num_steps)
+        require(
+            num_steps > warmup,
             f"The run has {num_steps:,} updates ({counted}), all within "
-            f"config.optimizer.warmup_steps={self.warmup_steps}; train longer, or warm "
-            f"up for less with --config.optimizer.warmup_steps={num_steps // 10}.",
+            f"config.optimizer.{key}={getattr(self, key)}; train longer, or warm up "
+            f"for less with --config.optimizer.warmup_steps={num_steps // 10}.",
         )
 
 

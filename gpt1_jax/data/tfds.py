@@ -85,6 +85,8 @@ def open_dataset(
                 f"file_format='array_record'{otherwise and ', or ' + otherwise}."
             )
         reason = str(error).partition("\n")[0]  # examples follow
+        if "can not be of 0 length" in reason:
+            reason, way_out = "the slice has no rows; name a larger one", "."
         raise UserError(f"{where}: {reason}{way_out}") from error
 
 

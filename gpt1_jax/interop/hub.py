@@ -17,7 +17,8 @@ from pathlib import Path
 from etils import epath
 
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.files import make_folder
+from gpt1_jax.config.usage import CONFIGS
+from gpt1_jax.data.files import exclusive, make_folder
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face as folders
 from gpt1_jax.interop.hugging_face_tokenizer import TOKENIZER_FILE
@@ -57,8 +58,11 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
     snapshot = _download(repository, commit, files, named)
     if not as_run:
         return snapshot
-    _convert(snapshot, run, named)
-    print(f"{address} is commit {commit[:12]}, converted to {run}.", flush=True)
+    make_folder(repository.folder)
+    with exclusive(repository.folder, print):  # one of a job's processes converts
+        if not (run / CONFIG_FILE).exists():
+            _convert(snapshot, run, named)
+            print(f"{address} is commit {commit[:12]}, converted to {run}.", flush=True)
     return os.fspath(run)
 
 
@@ -123,11 +127,15 @@ def _download(
     size = sum(files.get(name, 0) for name in wanted)
     check_room(epath.Path(constants.HF_HUB_CACHE), size, named)
     with explained(repository, named):
-        return str(
-            huggingface_hub.snapshot_download(
-                repository.name, revision=commit, allow_patterns=wanted or None
-            )
+        snapshot = huggingface_hub.snapshot_download(
+            repository.name, revision=commit, allow_patterns=wanted or None
         )
+    if not files and not _wanted(os.listdir(snapshot)):
+        raise UserError(
+            f"{named} was not fetched before, and the Hub does not answer; name a "
+            "folder."
+        )
+    return str(snapshot)
 
 
 def _wanted(files: Sequence[str]) -> list[str]:
@@ -149,8 +157,9 @@ def check_architecture(config: epath.Path, named: str) -> None:
 
 def _convert(snapshot: str, target: Path, named: str) -> None:
     """Makes a run folder in a process of its own, which needs no accelerator."""
+    job = CONFIGS / "convert.py"
     command = (
-        *(sys.executable, "-m", "gpt1_jax.main", "--config=configs/convert.py:run"),
+        *(sys.executable, "-m", "gpt1_jax.main", f"--config={job}:run"),
         *(f"--config.init_from={snapshot}", f"--workdir={target}", "--distributed=off"),
     )
     done = subprocess.run(

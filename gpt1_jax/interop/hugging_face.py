@@ -72,7 +72,7 @@ class FinetunedHead(NamedTuple):
     kernel: np.ndarray  # [D, K]; of choices [D, 1]
     bias: np.ndarray
     transform: str  # the task's, as in `gpt1_jax.tasks.task`
-    labels: tuple[str, ...]  # empty if the outputs are scores
+    labels: tuple[str, ...]  # of the outputs; empty if the only one is a score
 
 
 def read_model(folder: epath.Path) -> tuple[Sizes, Params, list[str]]:
@@ -406,7 +406,7 @@ def _read_bin(path: epath.Path) -> dict[str, np.ndarray]:
             continue
         if not tensor.is_floating_point():
             raise _not_floats(path, name, str(tensor.dtype))
-        arrays[name] = tensor.float().numpy()
+        arrays[name] = tensor.detach().float().numpy()
     return arrays
 
 

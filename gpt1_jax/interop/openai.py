@@ -154,6 +154,7 @@ _NOT_AN_ARRAY = (
     tokenize.TokenError,
     TypeError,
     MemoryError,
+    OverflowError,
     RecursionError,
 )
 

@@ -488,7 +488,8 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
                 f"{named} is refused ({status}): the token may not write there; "
                 f"{_TOKEN}, with one that may."
             ) from error
-        if isinstance(error, ValueError) and (status in (None, 400)):
+        is_json = isinstance(error, json.JSONDecodeError)  # not what the Hub sends
+        if isinstance(error, ValueError) and not is_json and status in (None, 400):
             raise UserError(
                 f"{named}: the Hub does not take the model card ({first}); change "
                 "config.push_license or config.push_language."

@@ -134,6 +134,8 @@ def explained(repository: Repository, named: str) -> Iterator[None]:
                 f"does not exist: {name} has no revision {repository.revision!r}. "
                 "Without @REVISION, its branch main is read."
             )
+        elif isinstance(error, errors.HFValidationError):
+            why = f"is no name of the Hub ({first})."
         elif is_unreachable(error):
             why = (
                 f"cannot be fetched: the Hub does not answer ({first}). Once fetched, "

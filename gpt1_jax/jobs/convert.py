@@ -55,7 +55,7 @@ from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.steps import each_step, milestone_revision, open_steps
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
-from gpt1_jax.tasks.transforms import describe_room
+from gpt1_jax.tasks.transforms import describe_room, output_names
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
 
@@ -84,7 +84,10 @@ def run(config: ConvertConfig, workdir: str) -> None:
         return
     publish.check_push(config, target)
     if publish.is_made(target, config):
-        say(f"{target} was made by this command before; it is pushed as it is.")
+        say(
+            f"{target} was made by this command before and is pushed as it is; remove "
+            "it to convert what was trained since."
+        )
     else:
         _convert(config, target)
     publish.push(target, config)
@@ -240,7 +243,7 @@ def _export_run(
     if isinstance(trained.config, FinetuneConfig):
         task, layer = find_task(trained.config), trained.params["head"]
         head = FinetunedHead(
-            layer["kernel"], layer["bias"], task.inputs.transform, task.target.labels
+            layer["kernel"], layer["bias"], task.inputs.transform, output_names(task)
         )
         longest = trained.config.data.longest(trained.model.max_seq_len)
         reads = _head_notes(task, trained.tokenizer, longest)
@@ -517,6 +520,12 @@ def _transformers_notes(
     return notes
 
 
+_SCORE = (
+    "The score is the mean of the labels, which are numbers, weighted by the softmax "
+    "of the outputs."
+)
+
+
 def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]:
     """What a caller of the head must do."""
     start, room = tokenizer.vocab_size, describe_room(task, max_seq_len)
@@ -528,6 +537,7 @@ def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]
         f"(delimiter) and {start + 2} (extract), before an input, between two texts "
         "and after it, unless `add_special_tokens=False`. The head reads the state at "
         "the extract token. Padding comes after it and consists of start tokens.",
+        *([] if task.target.labels or not output_names(task) else [_SCORE]),
         f"The tokenizer does not cut inputs as fine-tuning did, to {room} with "
         "special tokens: a text that is too long keeps its beginning, and of a context "
         "with a question only the context is cut. Uncut inputs may get other labels.",

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config.checks import BEST
 from gpt1_jax.config.finetune import (
     CUSTOM_TASK,
     FinetuneConfig,
@@ -36,7 +35,12 @@ from gpt1_jax.formats import RESULTS
 from gpt1_jax.interop.datasets import fetch_tasks
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
-from gpt1_jax.parallel.processes import host_rows, is_main_process
+from gpt1_jax.parallel.processes import (
+    eventually,
+    gather,
+    host_rows,
+    is_main_process,
+)
 from gpt1_jax.report import figures
 from gpt1_jax.report.loss_plot import plot_loss, save_figure
 from gpt1_jax.report.own_tasks import own_results
@@ -51,6 +55,7 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
     Best,
+    best_step,
     clear_steps,
     delete_checkpoint,
     newest_metadata,
@@ -250,7 +255,9 @@ def _run_all(
                 if setup is None or not _serves(setup, run):
                     setup = None
                     setup = _set_up(run, data)
-                result = _run_one(run, setup)
+                suite_runs = len(planned) > 1  # alone, its folder is the job's
+                with lock.owned(run.folder) if suite_runs else contextlib.nullcontext():
+                    result = _run_one(run, setup)
                 bar.update()
             if result is not None:
                 results.append((run, result))
@@ -558,7 +565,7 @@ def _identity(config: FinetuneConfig, data: TaskData) -> Identity:
 def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
     """Scores the best checkpoint of a run and writes its predictions."""
     config, task, splits = run.config, run.task, setup.data.splits
-    best = read_params(run.folder, BEST)
+    best = read_params(run.folder, _best_step(run.folder))
     train, dev = splits["train"].examples, splits["dev"].examples
     result: dict[str, Any] = {
         **RESULTS.stamp(),
@@ -582,6 +589,14 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         predictions, _ = read_outputs(task, setup.predict(best.params, sample))
         result["train"] = score_predictions(task, sample.examples, predictions)
     return result
+
+
+def _best_step(folder: epath.Path) -> int:
+    """The best step on every process; the main one alone has written the scores."""
+    found = str(best_step(folder)) if is_main_process() else ""
+    step = int(gather(found)[0])
+    eventually(lambda: step in saved_steps(folder))
+    return step
 
 
 def _report(

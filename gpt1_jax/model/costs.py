@@ -55,7 +55,7 @@ def train_activation_bytes(model: ModelConfig) -> int:
     t, d = model.max_seq_len, model.embed_dim
     itemsize = jnp.dtype(model.dtype).itemsize
     per_logit = 3 * 4 if jax.default_backend() == "cpu" else 2 * itemsize
-    logits = (model.loss_chunk or t) * model.vocab_size * per_logit
+    logits = min(model.loss_chunk or t, t) * model.vocab_size * per_logit
     if model.kind == "lstm":
         return logits + t * _lstm_bytes(model)
     layer = 16 * t * d * itemsize

@@ -13,6 +13,7 @@ A mesh of `data` may have a second axis, `tensor`: its devices share the work on
 part of the batch, and split heads, MLP units and softmax rows (Shoeybi et al. 2019).
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -120,7 +121,12 @@ def gathered(mesh: Mesh, params: Any) -> Any:
     """The whole parameters on each device; all processes must call this."""
     if all(param.is_fully_replicated for param in jax.tree.leaves(params)):
         return params
-    return jax.jit(lambda x: x, out_shardings=replicated(mesh))(params)
+    return _gather(replicated(mesh))(params)
+
+
+@functools.lru_cache(maxsize=1)
+def _gather(sharding: NamedSharding) -> Callable[[Any], Any]:
+    return jax.jit(lambda x: x, out_shardings=sharding)
 
 
 def split_units(x: jax.Array, dim: int | None) -> jax.Array:

@@ -1,6 +1,7 @@
 """The plot of losses that a training keeps up to date, and how figures are saved."""
 
 import io
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,7 +47,7 @@ def plot_loss(
     if guess is not None:
         axes.axhline(guess, color="0.5", linestyle=":", label="label frequencies alone")
     if found := [r for r in records if "valid_loss" in r]:
-        best = min(found, key=lambda record: record["valid_loss"])
+        best = min(found, key=lambda r: (math.isnan(r["valid_loss"]), r["valid_loss"]))
         title = _at("validation loss", best, unit)
         if best is not found[-1]:
             title = f"best {title}; {_at('last', found[-1])}"

@@ -30,7 +30,7 @@ def own_results(runs: Sequence[Finished]) -> str:
       runs: finished runs; those that differ only in their seed share a line.
     """
     lines = _by_line(runs)
-    rows = [row for (name, _), own in lines.items() for row in _rows(name, own)]
+    rows = [row for line, own in lines.items() for row in _rows(*line, own)]
     header = ["task", "start", "metric", "dev", "n", "test", "n", "majority"]
     table = markdown_table([*header, "bag of words"], rows, text_columns=3)
     matrices = [_confusion(own[0]) for own in lines.values()]
@@ -41,13 +41,13 @@ def own_results(runs: Sequence[Finished]) -> str:
 def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
     """The first metric on the dev split over updates, for each line of the table."""
     curves = []
-    for (name, from_scratch), own in _by_line(runs).items():
+    for (name, start), own in _by_line(runs).items():
         metric = next(filter(METRICS.__contains__, own[0].result["dev"]))
         found = [_curve(run, f"valid_{metric}") for run in own]
         named = {"most frequent label": "majority", "bag of words": "bag_of_words"}
         scores = {k: (own[0].result.get(v) or {}).get(metric) for k, v in named.items()}
         beaten = {k: score for k, score in scores.items() if score is not None}
-        title = f"{name}, {VARIANTS['scratch']}" if from_scratch else name
+        title = name if start == VARIANTS["pretrained"] else f"{name}, {start}"
         if found := [each for each in found if each[0]]:
             curves.append(DevScores(title, metric, found, beaten))
     return curves
@@ -61,21 +61,27 @@ def _curve(run: Finished, metric: str) -> tuple[list[int], list[float]]:
     return [step for step, _ in known], [value for _, value in known]
 
 
-def _by_line(runs: Sequence[Finished]) -> dict[tuple[str, bool], list[Finished]]:
-    """Runs that differ in their seed alone, by name and by whether from scratch."""
+def _by_line(runs: Sequence[Finished]) -> dict[tuple[str, str], list[Finished]]:
+    """Runs that differ in their seed alone, by name and by where they start."""
     numbers = row_numbers(runs)
     several = {run.task for run, number in zip(runs, numbers, strict=True) if number}
-    lines: dict[tuple[str, bool], list[Finished]] = {}
+    lines: dict[tuple[str, str], list[Finished]] = {}
     for run, number in zip(runs, numbers, strict=True):
         name = f"{run.task} ({number + 1})" if run.task in several else run.task
-        lines.setdefault((name, run.is_from_scratch), []).append(run)
+        lines.setdefault((name, _start(run)), []).append(run)
     return dict(sorted(lines.items()))
 
 
-def _rows(name: str, runs: Sequence[Finished]) -> Iterable[list[str]]:
+def _start(run: Finished) -> str:
+    """What a run took over: nothing, all layers, or some of them."""
+    if run.is_from_scratch or run.is_whole:
+        return VARIANTS["scratch" if run.is_from_scratch else "pretrained"]
+    return f"{run.layers_transferred} of {run.model.depth} layers"
+
+
+def _rows(name: str, start: str, runs: Sequence[Finished]) -> Iterable[list[str]]:
     """A line for each metric of runs that differ in seed alone."""
     first = runs[0]
-    start = VARIANTS["scratch" if first.is_from_scratch else "pretrained"]
     for metric in filter(METRICS.__contains__, first.result["dev"]):
         cells = []
         for split in ("dev", "test"):

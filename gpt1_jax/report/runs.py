@@ -1,5 +1,6 @@
 """Reads the runs for a report from folders."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,12 @@ from gpt1_jax.report.studies import (
     read_evaluation,
 )
 from gpt1_jax.runs.folder import locate_run
-from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
+from gpt1_jax.runs.past_runs import (
+    Pretrained,
+    find_folders,
+    read_pretrained,
+    real_path,
+)
 
 
 class ReportedRuns(NamedTuple):
@@ -45,7 +51,11 @@ def read_runs(
                 f"config.runs names {root}, which is no folder; name folders of runs, "
                 "or folders above them, as in --config.runs=runs/pretrain,runs/finetune"
             )
-    folders = dict.fromkeys(folder for root in roots for folder in find_folders(root))
+    below = [{real_path(each): each for each in find_folders(root)} for root in roots]
+    different: dict[str, epath.Path] = {}
+    for place, folder in itertools.chain(*(own.items() for own in below)):
+        different.setdefault(place, folder)
+    folders = different.values()
     pretrained = [run for folder in folders if (run := read_pretrained(folder))]
     finetuned = [tuned for folder in folders if (tuned := read_finished(folder))]
     evaluations: dict[StudyReport, list[Evaluation]] = {
@@ -56,9 +66,9 @@ def read_runs(
             study, evaluation = found
             evaluations[study].append(evaluation)
     kinds: Iterable[Iterable[Any]] = (pretrained, finetuned, *evaluations.values())
-    used = [run.folder for of_kind in kinds for run in of_kind]
-    for root in roots:
-        if not any(folder.is_relative_to(root) for folder in used):
+    used = {real_path(run.folder) for of_kind in kinds for run in of_kind}
+    for root, own in zip(roots, below, strict=True):
+        if not used & own.keys():
             others = [
                 f", nor {'an' if study.name[0] in 'aeiou' else 'a'} {study.name} "
                 "evaluation"
@@ -67,7 +77,7 @@ def read_runs(
             raise FileNotFoundError(
                 f"{root} holds neither a pre-trained run, nor a finished fine-tuned "
                 f"one{''.join(others)}; leave it out of config.runs."
-                f"{_on_unknown_jobs(f for f in folders if f.is_relative_to(root))}"
+                f"{_on_unknown_jobs(own.values())}"
             )
     return ReportedRuns(pretrained, finetuned, evaluations)
 

@@ -17,7 +17,7 @@ from gpt1_jax.config.usage import defaults
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.interop.repository import describe_folder
 from gpt1_jax.report import figures
-from gpt1_jax.report.markdown import counted, escape, markdown_table
+from gpt1_jax.report.markdown import code_block, counted, escape, markdown_table
 from gpt1_jax.report.model_card import (
     UNKNOWN,
     describe_step,
@@ -144,12 +144,11 @@ def _title(runs: ReportedRuns, reproduces: bool) -> str:
 
 def _what_could_be_added(empty: Sequence[ReportSection]) -> ReportSection:
     """A section that names those without content, with their commands."""
-    lines = []
-    for section in empty:
-        command = section.missing_command.replace("\\\n", " ")
-        command = " ".join(command.split())
-        lines.append(f"- {section.title}: `{command}`")
-    return ReportSection("What could be added", [Text("\n".join(lines))])
+    blocks = [
+        Text(f"{section.title}:\n\n{code_block(section.missing_command, 'bash')}")
+        for section in empty
+    ]
+    return ReportSection("What could be added", blocks)
 
 
 def _own_tasks(runs: ReportedRuns) -> list[ReportSection]:

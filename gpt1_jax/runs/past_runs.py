@@ -183,9 +183,14 @@ def find_folders(folder: epath.Path) -> Iterator[epath.Path]:
     yield from _walk(folder, set())
 
 
-def _walk(folder: epath.Path, seen: set[str]) -> Iterator[epath.Path]:
+def real_path(folder: epath.Path) -> str:
+    """The path of a folder without links."""
     path = os.fspath(folder)
-    place = path if is_remote(path) else os.path.realpath(path)
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+def _walk(folder: epath.Path, seen: set[str]) -> Iterator[epath.Path]:
+    place = real_path(folder)
     if place in seen:
         return
     seen.add(place)

@@ -95,7 +95,7 @@ class EncodedExamples:
         count = self.num_seqs
         return self.collect(
             [self.examples[row] for row in rows],
-            [sequences[row * count :][:count] for row in rows],
+            [sequences[row * count : (row + 1) * count] for row in rows],
             self.targets[rows],
             self.cut[rows],
             self.num_dropped,

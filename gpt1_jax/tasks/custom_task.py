@@ -5,6 +5,7 @@ Its examples are read by `gpt1_jax.tasks.examples`, from the files of `config.da
 
 import dataclasses
 import math
+import re
 import string
 from collections.abc import Mapping
 
@@ -17,6 +18,7 @@ from gpt1_jax.tasks.task import BLANK_LABELS, Inputs, Target, Task, label_name
 
 _BETWEEN_TEXTS = "|||"  # in a template
 _FORMATTER = string.Formatter()
+_MOST_SCORES = 1000  # outputs of a head that learns scores as soft labels
 
 
 def custom_task(config: FinetuneConfig) -> Task:
@@ -27,7 +29,7 @@ def custom_task(config: FinetuneConfig) -> Task:
     """
     custom = config.custom
     _check_columns(custom)
-    _check_labels(custom)
+    _check_labels(custom, config.head.score_loss)
     formats, columns = _read_template(custom)
     scored = _has_scores(custom)
     transform: str = custom.head
@@ -155,12 +157,19 @@ def _check_columns(custom: CustomTaskConfig) -> None:
         )
 
 
-def _check_labels(custom: CustomTaskConfig) -> None:
+def _check_labels(custom: CustomTaskConfig, score_loss: str) -> None:
     if _has_scores(custom):
         if custom.choices:
             raise UserError(
                 f"config.custom.score_range={custom.score_range} does not go with the "
                 "head 'multiple_choice', whose labels are its choices."
+            )
+        low, high = custom.score_range
+        if score_loss == "soft_labels" and high - low > _MOST_SCORES:
+            raise UserError(
+                f"config.custom.score_range={custom.score_range} makes an output for "
+                f"each of over {_MOST_SCORES:,} whole numbers; set "
+                "--config.head.score_loss=regression."
             )
         return
     if len(custom.labels) < 2:
@@ -209,6 +218,8 @@ def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
             "LOWEST,HIGHEST; if they name labels, list all labels in "
             "--config.custom.labels."
         )
+    if all(re.fullmatch("-?[0-9]+", label) for label in labels):
+        return tuple(sorted(labels, key=lambda label: (int(label), label)))
     return tuple(sorted(labels))
 
 

@@ -476,6 +476,11 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
       UserError: if there is no such task, or the user's own contradicts itself.
     """
     if config.tasks == (CUSTOM_TASK,):
+        if config.custom.name in TASKS:
+            raise UserError(
+                f"config.custom.name={config.custom.name!r} is the name of a task of "
+                "the paper, and scores would be shown as that one's; choose another."
+            )
         config = fill_in_labels(config)
         return [custom_task(config)], config
     names = list(dict.fromkeys(config.tasks))

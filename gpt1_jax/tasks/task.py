@@ -124,7 +124,7 @@ class Inputs:
             number = f"{least} to {most}" if least < most else f"{most}"
             raise UserError(
                 f"{record.where}: column {column!r} holds {brief(values)}, not a list "
-                f"of {number} texts."
+                f"of {number} texts, one for each label."
             )
         return tuple(self._text(value, column, record.where) for value in values)
 

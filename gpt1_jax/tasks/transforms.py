@@ -189,6 +189,13 @@ def num_outputs(task: Task) -> int:
     return len(task.target.labels) if task.target.labels else 1
 
 
+def output_names(task: Task) -> tuple[str, ...]:
+    """What the head's outputs stand for: labels or scores; () if it is a score."""
+    if task.target.labels or num_outputs(task) == 1:
+        return task.target.labels
+    return tuple(f"{score:g}" for score in _score_classes(task))
+
+
 def _score_classes(task: Task) -> np.ndarray:
     low, high = task.target.score_range or (0.0, 0.0)
     return np.arange(low, high + 1, dtype=np.float32)

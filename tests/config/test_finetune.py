@@ -174,6 +174,7 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
         ("sst2", {"seeds": (0, -1)}, ["seeds[1]=-1"]),
         ("sst2", {"tasks": ()}, ["config.tasks is empty"]),
         ("sst2", {"transfer_layers": "-1"}, ["transfer_layers='-1'", "none"]),
+        ("sst2", {"transfer_layers": "²"}, ["transfer_layers='²'", "none"]),
         ("sst2", {"data__source": "files"}, ["'files'", "finetune.py:custom"]),
         ("custom", {"data__source": "tfds"}, ["'custom'", "source='files'"]),
         ("sst2", {"data__source": "jsonl"}, ["'jsonl'", "--config.data.dir=DIR"]),

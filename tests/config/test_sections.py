@@ -119,6 +119,16 @@ def test_the_default_is_the_recipe_of_the_paper():
             {"train__num_epochs": 0.0, "train__num_steps": 30},
             ["num_steps=30", "--config.optimizer.warmup_steps=3"],
         ),
+        (
+            {
+                "train__num_epochs": 0.0,
+                "train__num_steps": 10,
+                "optimizer__warmup_steps": 0,
+                "optimizer__warmup_fraction": 0.95,
+                "optimizer__schedule": "cosine_after_warmup",
+            },
+            ["within config.optimizer.warmup_fraction=0.95", "warmup_steps=1"],
+        ),
         ({"train__batch_size": 10, "train__accumulation_steps": 4}, ["=10", "=4"]),
         ({"train__matmul_precision": "x"}, ["matmul_precision='x'", "highest"]),
         ({"eval__every_steps": 0}, ["eval.every_steps=0"]),

@@ -1,8 +1,10 @@
 """Models on the Hub by name: the real client against a small server."""
 
+import concurrent.futures
 import json
 import os
 import shutil
+import time
 
 import pytest
 import tokenizers
@@ -94,6 +96,28 @@ def test_a_command_reads_a_model_by_name(server):
     assert code == 0 and "converted to" in printed, printed
 
 
+def test_processes_that_start_together_convert_once(server, tmp_path, monkeypatch):
+    made = []
+
+    def copy(snapshot, target, named):
+        made.append(named)
+        time.sleep(0.5)
+        shutil.copytree(snapshot, target)
+
+    monkeypatch.setattr(hub, "_convert", copy)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(addresses.resolve_model, [f"hf://{NAME}"] * 3))
+    assert len(set(found)) == len(made) == 1
+
+
+def test_a_file_of_a_model_is_not_the_model(server, as_copies):
+    """Fetched when the Hub answered, for the tokenizer alone."""
+    hub.fetch_tokenizer(f"hf://{NAME}")
+    server.shutdown()
+    server.server_close()
+    assert "was not fetched before, and the Hub does not" in refusal(f"hf://{NAME}")
+
+
 def test_a_branch_that_moved_is_said(server, as_copies, tmp_path, capfd):
     first = addresses.resolve_model(f"hf://{NAME}")
     (server.models[NAME]["main"] / "vocab.json").write_text("{}")
@@ -120,6 +144,7 @@ def test_what_cannot_be_fetched_is_one_line(server, as_copies):
     for address, message in (
         ("hf://people", "must be hf://ORG/NAME or hf://ORG/NAME@REVISION."),
         ("hf://people/gpt/more", "must be hf://ORG/NAME or"),
+        ("hf://my..people/gpt", "is no name of the Hub"),
         ("hf://people/none", "people/none does not exist on the Hub, or it is private"),
         (f"hf://{NAME}@none", f"{NAME} has no revision 'none'. Without @REVISION"),
     ):
@@ -150,7 +175,7 @@ def test_a_damaged_model_is_refused_and_nothing_is_kept(server, tmp_path):
     assert "cannot be read: " in (said := refusal(f"hf://{NAME}"))
     assert "model.safetensors is damaged" in said
     kept = tmp_path / "cache" / "gpt1_jax" / "hub" / "people--gpt"
-    assert [path.name for path in kept.iterdir()] == ["revisions.json"]
+    assert {path.name for path in kept.iterdir()} == {".lock", "revisions.json"}
 
 
 def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):

@@ -493,6 +493,9 @@ def test_a_bin_file_is_read(empty, arrays):
     buffers = {"h.0.attn.bias": torch.ones(1, 1, 4, 4).bool()}
     torch.save({**tensors, **buffers}, empty / "pytorch_model.bin")
     assert_same(read_arrays(empty), arrays)
+    trained = {name: torch.nn.Parameter(tensor) for name, tensor in tensors.items()}
+    torch.save(trained, empty / "pytorch_model.bin")
+    assert_same(read_arrays(empty), arrays)
 
 
 def test_parts_of_a_bin_file_are_put_together(empty, arrays):

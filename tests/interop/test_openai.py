@@ -73,6 +73,15 @@ def test_without_the_number_of_heads_they_are_64_wide(tmp_path, tiny_model_confi
     assert openai.read_shards(folder)[0].num_heads == 2
 
 
+def test_a_header_of_impossible_sizes_is_damage(folder):
+    path = folder / "params_3.npy"
+    header = {"descr": "<f4", "fortran_order": False, "shape": (10**30,)}
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+    with pytest.raises(ValueError, match=r"params_3\.npy"):
+        openai.read_shards(folder)
+
+
 def test_other_float_types_become_float32(folder, params):
     for path in folder.glob("params_*.npy"):
         np.save(path, np.load(path).astype(np.float64))

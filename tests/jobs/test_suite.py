@@ -16,6 +16,7 @@ from gpt1_jax.finetuning.results import kept_run, read_finished
 from gpt1_jax.jobs import finetune, predict
 from gpt1_jax.report import figures
 from gpt1_jax.report.scores import score_table
+from gpt1_jax.runs import lock
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.tasks.metrics import METRICS, Metric
@@ -48,6 +49,41 @@ def count_runs(monkeypatch):
 
 def result_of(folder):
     return json.loads((folder / "results.json").read_text())
+
+
+def test_each_run_of_a_suite_is_owned_while_it_trains(
+    finetune_base, tmp_path, monkeypatch
+):
+    class Trained(Exception):
+        pass
+
+    def fit(run):
+        assert run.folder.name == "pretrained-seed0"
+        with pytest.raises(lock.FolderInUse, match="in use"), lock.owned(run.folder):
+            pass
+        raise Trained
+
+    monkeypatch.setattr(finetune, "fit", fit)
+    config = finetune_config("sst2", finetune_base, **SEVERAL)
+    with pytest.raises(Trained):
+        finetune.run(config, str(tmp_path / "run"))
+
+
+def test_all_processes_read_the_step_that_the_main_one_finds_best(monkeypatch):
+    """It has written the scores, which others may not see yet."""
+    monkeypatch.setattr(finetune, "best_step", lambda folder: 20)
+    monkeypatch.setattr(finetune, "saved_steps", lambda folder: [20, 30])
+    for is_main, sent in (True, "20"), (False, ""):
+        told = []
+
+        def gather(text, told=told):
+            told.append(text)
+            return ["30", text]
+
+        monkeypatch.setattr(finetune, "is_main_process", lambda it=is_main: it)
+        monkeypatch.setattr(finetune, "gather", gather)
+        assert finetune._best_step(epath.Path("run")) == 30
+        assert told == [sent]
 
 
 def test_each_run_has_a_folder_and_all_have_a_table(several):

@@ -1,5 +1,6 @@
 """`launch/detached.sh`: one command of a host, in a home folder of the test's own."""
 
+import os
 import time
 
 import pytest
@@ -34,6 +35,14 @@ def test_a_command_is_started_once_seen_and_stopped(detached, tmp_path):
     assert "stopping" in detached("stop")[1]
     wait_for(lambda: "does not run\nsaved\n" in detached("status")[1])
     assert "does not run" in detached("stop")[1]
+
+
+def test_another_process_of_the_same_number_is_left_alone(detached, tmp_path):
+    """As after the host has started anew."""
+    (tmp_path / "gpt1_jax.pid").write_text(f"{os.getpid()}\n")
+    assert "does not run" in detached("status")[1]
+    assert "does not run" in detached("stop")[1]
+    assert detached("start", "true")[0] == 0
 
 
 @pytest.mark.parametrize("arguments", [[], ["begin"], ["start"]])

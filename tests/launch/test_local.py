@@ -41,16 +41,18 @@ def test_the_first_failure_decides_and_the_rest_are_killed(run_script, tmp_path)
     fail = (
         f'[ "$JAX_PROCESS_ID" = 1 ] && echo why && exit 3; sleep 60; touch {tmp_path}/a'
     )
-    code, _, errors = run_script("local.sh", "--grace=0", 2, "bash", "-c", fail)
+    code, _, errors = run_script("local.sh", "--grace=00", 2, "bash", "-c", fail)
     assert code == 3 and not (tmp_path / "a").exists()
     assert "process 1 of 2 ended with 3" in errors and "why" in errors
 
 
 def test_restarts_are_of_all_processes_and_limited(run_script, tmp_path):
-    fail = f"echo >> {tmp_path}/runs-$JAX_PROCESS_ID; sleep 0.5; exit 75"
-    code, _, errors = run_script("local.sh", "--restarts=2", 2, "bash", "-c", fail)
+    fail = f"echo begun; echo >> {tmp_path}/runs-$JAX_PROCESS_ID; sleep 0.5; exit 75"
+    flags = ("--restarts=02", "--grace=08", f"--logs={tmp_path}")
+    code, _, errors = run_script("local.sh", *flags, 2, "bash", "-c", fail)
     assert code == 1 and "after 2 restarts; giving up" in errors
     assert [len((tmp_path / f"runs-{i}").read_text()) for i in (0, 1)] == [3, 3]
+    assert (tmp_path / "process-1.log").read_text() == "begun\n" * 3
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,10 @@ def test_up_creates_installs_and_starts_the_same_on_all_hosts(
 
 def test_the_files_of_the_checkout_are_sent_without_what_git_ignores(set_up, tmp_path):
     subprocess.run(["git", "init", "-q", tmp_path / "copy"], check=True)
+    deleted = tmp_path / "copy" / "old name.py"
+    deleted.touch()
+    subprocess.run(["git", "-C", tmp_path / "copy", "add", "-A"], check=True)
+    deleted.unlink()
     done = set_up()
     assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / "copied.tar.gz") as copied:

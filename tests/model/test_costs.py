@@ -47,6 +47,7 @@ def test_train_flops_per_token_of_a_hand_computed_model(tiny_model_config):
     [
         (dict(), 12 * 16 * 512 * 768 * 4 + 3 * 512 * 40478 * 4),
         (dict(dtype="bfloat16"), 12 * 16 * 512 * 768 * 2 + 3 * 512 * 40478 * 4),
+        (dict(loss_chunk=1024), 12 * 16 * 512 * 768 * 4 + 3 * 512 * 40478 * 4),
         (dict(remat=True, loss_chunk=128), 16 * 512 * 768 * 4 + 3 * 128 * 40478 * 4),
         (
             dict(attention_form="plain"),

@@ -144,6 +144,15 @@ def test_text_of_run_folders_has_no_effect(tmp_path):
     assert images == ["plots/pretraining.png"] and "<script" not in rendered
 
 
+def test_a_folded_title_stays_one_line(tmp_path):
+    """A blank line would end the HTML, and what follows be Markdown."""
+    folded = Folded("a\n\n[click](http://evil.example)\n\n# Heading", "text")
+    _, markdown, _ = write(tmp_path, folded)
+    rendered = MarkdownIt("commonmark").render(markdown)
+    assert "href=" not in rendered.partition("<details>")[2]
+    assert "<h1>Heading" not in rendered
+
+
 def test_the_same_report_is_the_same_bytes(tmp_path):
     write(tmp_path / "a")
     write(tmp_path / "b")

@@ -44,6 +44,15 @@ def test_a_run_counts_once_however_often_it_is_named(runs):
     )
 
 
+def test_a_run_counts_once_if_a_link_leads_to_it(runs, tmp_path):
+    (tmp_path / "linked").symlink_to(runs)
+    (runs / "pretrain" / "latest").symlink_to("small")
+    assert counts(runs, tmp_path / "linked") == (1, 1, 1)
+    assert counts(tmp_path / "linked", runs) == (1, 1, 1)
+    (found,) = read(runs, tmp_path / "linked").pretrained
+    assert found.folder.is_relative_to(runs)
+
+
 def test_an_unfinished_run_has_no_scores_yet(runs):
     (runs / "finetune" / "sst2" / "pretrained-seed0" / "results.json").unlink()
     assert counts(runs) == (1, 0, 1)

@@ -152,7 +152,8 @@ def test_commands_start_from_the_models_at_hand(tmp_path):
 def test_a_run_without_records_has_a_card_but_no_curve(tmp_path):
     write_pretrained(tmp_path / "a", records=(), sessions=())
     models, *_, added = document(tmp_path).sections
-    assert "### a" in text_of(models) and "- Pre-training: `python " in text_of(added)
+    assert "### a" in text_of(models)
+    assert "Pre-training:\n\n```bash\npython -m gpt1_jax.main" in text_of(added)
 
 
 def test_configurations_are_folded_and_versions_listed(report):
@@ -310,8 +311,9 @@ def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
     named = ["Models", "Pre-training", "Fine-tuning", "Configurations", "Versions"]
     assert titles == [*named, "What could be added"]
     assert "**Missing:**" not in "".join(map(text_of, made.sections))
-    left = text_of(made.sections[-1]).splitlines()
-    assert len(left) == 5 and all(" -m gpt1_jax.main --config" in line for line in left)
+    left = [block.markdown for block in made.sections[-1].blocks]
+    assert len(left) == 5
+    assert all("\n\n```bash\npython -m gpt1_jax.main --config" in each for each in left)
     runs = read_runs([str(tmp_path / "runs")], find_studies())
     assert sections.make_report(runs, "", "today").title == "letters, reviews"
     assert sections.make_report(runs, "Mine", "today").title == "Mine"
@@ -607,3 +609,19 @@ def test_a_run_with_the_values_of_the_file_says_so(tmp_path):
     assert sections.describe_config(config).endswith(
         "All values are those of the file."
     )
+
+
+def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add):
+    own = {"custom__name": "reviews", "custom__labels": ("x", "y")}
+    for number, layers in enumerate(("0", "1", "all", "none")):
+        made = add("custom", 0.5 + number / 10, transfer_layers=layers, **own)
+    (section,) = (each for each in made.sections if each.title == "Fine-tuning")
+    lines = text_of(section).split("\n")
+    rows = [line.split(" | ") for line in lines if "| reviews" in line]
+    scores = {row[1]: row[3] for row in rows if row[2] == "accuracy"}
+    assert scores == {
+        "0 of 4 layers": "50.0",
+        "1 of 4 layers": "60.0",
+        "from scratch": "80.0",
+        "pre-trained": "70.0",
+    }

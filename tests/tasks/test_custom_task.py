@@ -201,13 +201,14 @@ def test_a_template_that_does_not_fit_is_refused_before_the_file_is_read():
     ("labels", "names", "numbers"),
     [
         (["yes", "no", "yes"], ("no", "yes"), [1, 0, 1]),
-        ([2, 10, 2, 1], ("1", "10", "2"), [2, 1, 2, 0]),
+        ([2, 10, 2, 1], ("1", "2", "10"), [1, 2, 1, 0]),
         ([True, False], ("False", "True"), [1, 0]),
         ([2.0, 1.0], ("1.0", "2.0"), [1, 0]),
         (["nan", "inf"], ("inf", "nan"), [1, 0]),
         (["+", "-"], ("+", "-"), [0, 1]),
         ([-1, 1, 0], ("-1", "0", "1"), [0, 2, 1]),
         (["hidden", "shown"], ("hidden", "shown"), [0, 1]),
+        ([*range(11)], tuple(map(str, range(11))), [*range(11)]),
     ],
 )
 def test_labels_are_those_of_the_training_file(training_file, labels, names, numbers):
@@ -318,3 +319,15 @@ def test_training_file_that_is_missing_is_refused(tmp_path):
         select_tasks(custom_config(labels=()))
     with pytest.raises(MissingData, match="does not exist"):
         select_tasks(custom_config(tmp_path / "train.jsonl", labels=()))
+
+
+def test_a_name_of_the_papers_is_not_ones_own():
+    with pytest.raises(UserError, match=r"custom\.name='mrpc' is the name of a "):
+        select_tasks(custom_config(custom__name="mrpc"))
+
+
+def test_as_many_scores_as_no_head_can_tell_apart_are_refused():
+    scored = dict(score_range=(0.0, 1e6), labels=())
+    with pytest.raises(UserError, match=r"set --config\.head\.score_loss=regression"):
+        custom_task(custom_config(**scored))
+    assert custom_task(custom_config(head__score_loss="regression", **scored))

@@ -16,6 +16,7 @@ from gpt1_jax.tasks.transforms import (
     describe_room,
     encode_examples,
     num_outputs,
+    output_names,
     read_outputs,
     targets,
 )
@@ -299,6 +300,12 @@ def test_sequences_have_one_extract_token_at_their_end(task, sizes, max_seq_len)
 def test_num_outputs(task, score_loss, expected):
     other = changed(task, "target", score_loss=score_loss)
     assert num_outputs(other) == expected
+    assert len(output_names(other)) == (expected if expected > 1 else 0)
+
+
+def test_outputs_of_soft_labels_are_the_scores():
+    assert output_names(STSB) == ("0", "1", "2", "3", "4", "5")
+    assert output_names(TASKS["rte"]) == TASKS["rte"].target.labels
 
 
 @pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import gpt1_jax
+from gpt1_jax import addresses
 from gpt1_jax.config.checks import (
     NEWEST,
     DType,
@@ -102,7 +103,7 @@ class RunLM(LM):
             number == _AUTO or (number.isdecimal() and int(number) > 0),
             f"batch_size={batch_size!r} must be {_AUTO} or a number above 0.",
         )
-        run = open_run(str(init_from), step)
+        run = open_run(addresses.resolve_model(str(init_from), "init_from"), step)
         say_what_is_read(run)
         self._run, self._tokenizer = run, run.tokenizer
         self._start = run.tokenizer.newline_id
