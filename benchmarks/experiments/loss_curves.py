@@ -22,7 +22,10 @@ from benchmarks.paper_model import load_config
 PLAIN = ("--config.model.dtype=float32", "--config.model.attention_form=plain")
 RUNS = {
     "float32, plain attention": PLAIN,
-    "bfloat16, blocked attention": ("--config.model.dtype=bfloat16",),
+    "bfloat16, blocked attention": (
+        "--config.model.dtype=bfloat16",
+        "--config.model.attention_form=blocked",
+    ),
     "float32, another seed": (*PLAIN, "--config.seed=1"),
 }
 REFERENCE, FAST, OTHER_SEED = RUNS
@@ -44,6 +47,7 @@ def train(folder: Path, overrides: Sequence[str], flags: argparse.Namespace) -> 
         f"--config.optimizer.warmup_steps={min(warmup, flags.steps - 1)}",
         "--config.log.every_steps=1",
         f"--config.eval.every_steps={flags.steps + 1}",
+        "--config.model.layer_norm_form=plain",
         *overrides,
     ]
     subprocess.run(command, check=True)

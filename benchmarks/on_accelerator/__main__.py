@@ -91,10 +91,14 @@ def pretrain(flags: argparse.Namespace, seconds: float) -> list[str]:
     """Trains for as many updates as there is time for at the rate of `step`."""
     if not flags.texts:
         raise LeftOut("it needs --texts")
-    num_steps = 20
-    if not flags.toy:
-        step_seconds = measured(flags, "step")["jax_bf16"]["median_seconds"]
-        num_steps = int(seconds * _OF_TRAINING / step_seconds)
+    num_steps, begun = 20, flags.output / "pretrain" / "config.json"
+    if begun.exists():  # it goes on as it began
+        num_steps = json.loads(begun.read_text())["train"]["num_steps"]
+    elif not flags.toy:
+        ours = measured(flags, "step").get("jax_bf16")
+        if ours is None:
+            raise LeftOut("it needs the time of a step with jax_bf16, which failed")
+        num_steps = int(seconds * _OF_TRAINING / ours["median_seconds"])
     values = {
         "data.source": "text",
         "data.train": flags.texts,

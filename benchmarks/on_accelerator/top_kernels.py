@@ -57,9 +57,9 @@ def kernels(folder: str) -> Iterator[tuple[str, float]]:
 
 def _holds_kernels(plane: str, line: str) -> bool:
     """Whether a line of a trace holds operations of XLA, each of them once."""
-    if plane.startswith("/device:TPU"):
+    if plane.startswith("/device:TPU:0"):  # all devices do the same
         return line == "XLA Ops"
-    if plane.startswith("/device:GPU"):
+    if plane.startswith("/device:GPU:0"):
         return line.startswith("Stream")
     return plane == "/host:CPU" and line.startswith("tf_XLA")
 

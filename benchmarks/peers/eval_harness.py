@@ -17,7 +17,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,12 @@ def build_ours(flags: argparse.Namespace, dtype: str) -> Trainer:
     from gpt1_jax.eval_harness import RunLM
 
     model = RunLM(str(flags.run), dtype=dtype)
-    return _trainer(model, jax.devices()[0].device_kind)
+    device = jax.devices()[0]
+
+    def peak_bytes() -> int | None:
+        return (device.memory_stats() or {}).get("peak_bytes_in_use")
+
+    return _trainer(model, device.device_kind, peak_bytes)
 
 
 def build_peer(flags: argparse.Namespace, dtype: str, *, size: int) -> Trainer:
@@ -82,21 +87,21 @@ def build_peer(flags: argparse.Namespace, dtype: str, *, size: int) -> Trainer:
     import torch
     from lm_eval.models.huggingface import HFLM
 
+    from benchmarks.peers import torch_peers
     from gpt1_jax.data.tokenizers import load_tokenizer
 
     newline = load_tokenizer(flags.run / "tokenizer").newline_id
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     model = HFLM(
         str(flags.exported),
-        device=device,
+        device="cuda" if torch.cuda.is_available() else "cpu",
         dtype=dtype,
         batch_size=size,
         prefix_token_id=newline,
     )
-    return _trainer(model, device)
+    return _trainer(model, torch_peers.device_name(), torch_peers.peak_bytes)
 
 
-def _trainer(model: Any, device: str) -> Trainer:
+def _trainer(model: Any, device: str, peak_bytes: Callable[[], int | None]) -> Trainer:
     from lm_eval.api.instance import Instance
 
     def put(sentences: list[str]) -> list[Any]:
@@ -109,7 +114,7 @@ def _trainer(model: Any, device: str) -> Trainer:
         answers = model.loglikelihood(requests, disable_tqdm=True)
         return sum(log_prob for log_prob, _ in answers) / len(answers)
 
-    return Trainer(put, step, lambda: None, device, lambda: None)
+    return Trainer(put, step, lambda: None, device, peak_bytes)
 
 
 def export(run: Path, folder: Path) -> Path:

@@ -115,7 +115,7 @@ def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
     """Adds rates and the speed beside the peers of the same dtype."""
     from gpt1_jax.model import costs
 
-    bandwidth = memory_bandwidth()
+    bandwidth = memory_bandwidth()  # of the host; a GPU's weights are in its own
     model = pretrain_config(flags, "float32").model.with_vocab_size(flags.vocab_size)
     for short, dtype in _DTYPES.items():
         group = {name: r for name, r in results.items() if r["dtype"] == dtype}
@@ -125,7 +125,8 @@ def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
             per_token = result["median_seconds"] / flags.new_tokens
             result["milliseconds_per_token"] = 1e3 * per_token
             result["tokens_per_second"] = flags.batch / per_token
-            result["bandwidth_share"] = weights / per_token / bandwidth
+            on_host = result["device"] == "cpu"
+            result["bandwidth_share"] = on_host and weights / per_token / bandwidth
             for peer in _PEERS:
                 other = group.get(f"{peer}_{short}")
                 result[f"speed_vs_{peer}"] = (
@@ -153,7 +154,7 @@ def table(results: Mapping[str, Any]) -> str:
             f"{r['milliseconds_per_token']:.1f}",
             f"{r['tokens_per_second']:,.1f}",
             *(f"{ratio:.2f}" if ratio else "-" for ratio in ratios),
-            f"{r['bandwidth_share']:.0%}",
+            f"{share:.0%}" if (share := r["bandwidth_share"]) else "-",
             f"{r['first_step_seconds']:.1f}",
             f"{r['peak_bytes'] / 2**30:.2f}",
         ]

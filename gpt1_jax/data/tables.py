@@ -382,7 +382,7 @@ ATTRIBUTES = "attributes"  # the array of an .npz file that holds them
 _CHUNK_BYTES = 1 << 18  # HDF5 reads and writes this much at a time
 _COPY_BYTES = 1 << 22
 _HELD_BYTES = 1 << 22  # of all arrays, buffered before they are written
-_TEXT_BYTES = 100  # rough size of a text in a list
+_TEXT_BYTES = 100  # rough size of a text in a list, besides its characters
 
 
 class ArrayWriter(abc.ABC):
@@ -399,11 +399,12 @@ class ArrayWriter(abc.ABC):
           name: the array's name.
           rows: [number, ...], with the shape and type of earlier rows; or texts.
         """
-        self._held.setdefault(name, []).append(rows)
         if isinstance(rows, np.ndarray):
             self._held_bytes += rows.nbytes
         else:
-            self._held_bytes += _TEXT_BYTES * len(rows)
+            rows = [row.replace("\0", "\ufffd") for row in rows]  # HDF5 takes no NUL
+            self._held_bytes += sum(_TEXT_BYTES + 4 * len(row) for row in rows)
+        self._held.setdefault(name, []).append(rows)
         if self._held_bytes >= _HELD_BYTES:
             self.flush()
 
@@ -471,7 +472,8 @@ class _NpzWriter(ArrayWriter):
                 dtype, shape = rows.dtype, rows.shape[1:]
                 file.write(np.ascontiguousarray(rows).data)
             else:
-                dtype, shape = np.array(["", *rows]).dtype, ()
+                longest = max(map(len, rows), default=0)
+                dtype, shape = np.dtype(f"<U{max(1, longest)}"), ()
                 file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
         count, *_ = self._shapes.get(name, (0,))
         self._shapes[name] = count + len(rows), *shape
@@ -605,8 +607,13 @@ class _TextTable(TableWriter):
 
     def __init__(self, file: Any, suffix: str):
         self._file, self._begun = file, False
-        csv_writer = csv.writer(file, lineterminator="\n")
+        # A cell is quoted if it holds one of the characters that end a line here.
+        csv_writer = csv.writer(self, lineterminator="\r\n")
         self._write = self._write_tsv if suffix == ".tsv" else csv_writer.writerow
+
+    def write(self, line: str) -> None:
+        """Takes a line from `csv.writer`."""
+        self._file.write(f"{line.removesuffix(chr(13) + chr(10))}\n")
 
     def append(self, rows: Iterable[Row]) -> None:
         for row in rows:

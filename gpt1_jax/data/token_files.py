@@ -280,7 +280,7 @@ def _refuse_other_tokenizer(path: epath.Path, tokenizer: Tokenizer) -> None:
     named = epath.Path(note[0]) if note and note[0].endswith(".json") else None
     if named is None or tokenizer.kind != "huggingface" or not named.is_file():
         return
-    if texts_digest(tokenizer.kind, named.read_text()) != tokenizer.digest:
+    if texts_digest(tokenizer.kind, named.read_bytes().decode()) != tokenizer.digest:
         raise UserError(
             f"{path} was made with the tokenizer {named}, which is not that of "
             f"config.tokenizer; name it with --config.tokenizer.path={named}."

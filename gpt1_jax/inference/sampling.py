@@ -81,13 +81,18 @@ def draw(logits: jax.Array, keys: jax.Array | None) -> jax.Array:
     # One random number for each row; Gumbel noise would take one for each token.
     summed = jnp.cumsum(jax.nn.softmax(logits), axis=-1)
     points = jax.vmap(jax.random.uniform)(keys)[:, None] * summed[:, -1:]
-    return _first(summed > points)
+    # Sums in parts round apart: they are not constant where tokens are excluded.
+    return _first(summed > points, logits > -jnp.inf)
 
 
-def _first(chosen: jax.Array) -> jax.Array:
-    """The first chosen token of each row, [N] int32; faster on a CPU than argmax."""
+def _first(chosen: jax.Array, among: jax.Array | bool = True) -> jax.Array:
+    """The first chosen token of each row, [N] int32; faster on a CPU than argmax.
+
+    Only tokens of `among` are taken: the last of them if none of them is chosen.
+    """
     tokens = jnp.arange(chosen.shape[-1], dtype=jnp.int32)
-    return jnp.where(chosen, tokens, tokens[-1]).min(-1)
+    last = jnp.where(among, tokens, 0).max(-1, keepdims=True)
+    return jnp.where(chosen & among, tokens, last).min(-1)
 
 
 def _without_below(logits: jax.Array, lowest: jax.Array) -> jax.Array:

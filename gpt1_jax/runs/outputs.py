@@ -7,7 +7,7 @@ from etils import epath
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
-from gpt1_jax.data.files import is_remote, is_stream
+from gpt1_jax.data.files import is_remote, is_stream, locate
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.console import say
@@ -61,7 +61,8 @@ def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
     check_output(path, option)
     if not path.exists():
         return
-    if not is_stream(path) and os.path.realpath(path) == os.path.realpath(source):
+    read = os.path.realpath(locate(source)) if source else ""
+    if not is_stream(path) and os.path.realpath(path) == read:
         raise FileExistsError(
             f"{path} would replace {source}, which is read; name another file with "
             f"{option}."

@@ -1,5 +1,6 @@
 """Measurements run in turn within their limits, and their results are never lost."""
 
+import argparse
 import importlib
 import json
 import operator
@@ -188,3 +189,23 @@ def test_what_runs_choose_is_measured_first():
 def test_what_is_left_out_says_why(tmp_path, capsys):
     assert run(tmp_path, "--only=suite") == ([("suite", "left out")], 0)
     assert "suite: left out, it needs --tasks" in capsys.readouterr().out
+
+
+def test_a_training_goes_on_as_it_began(tmp_path):
+    """Whatever time is left for it."""
+    flags = argparse.Namespace(texts="a", valid="b", toy=False, output=tmp_path)
+    times = {"results": {"jax_bf16": {"median_seconds": 0.06}}}
+    (tmp_path / "step.json").write_text(json.dumps(times))
+    first = on_accelerator.pretrain(flags, 270)
+    assert "--config.train.num_steps=3375" in first
+    (tmp_path / "pretrain").mkdir()
+    config = {"train": {"num_steps": 3375}}
+    (tmp_path / "pretrain" / "config.json").write_text(json.dumps(config))
+    assert on_accelerator.pretrain(flags, 520) == first
+
+
+def test_a_training_needs_the_time_of_a_step(tmp_path):
+    flags = argparse.Namespace(texts="a", valid="b", toy=False, output=tmp_path)
+    (tmp_path / "step.json").write_text(json.dumps({"results": {"jax_f32": {}}}))
+    with pytest.raises(LeftOut, match="with jax_bf16, which failed"):
+        on_accelerator.pretrain(flags, 270)

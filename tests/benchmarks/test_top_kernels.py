@@ -42,6 +42,7 @@ def test_a_kernel_is_counted_on_its_device_and_not_in_summaries(monkeypatch, tmp
             name="/device:TPU:0",
             lines=[line("XLA Ops", ("fusion", 1e6)), line("XLA Modules", ("all", 9e6))],
         ),
+        SimpleNamespace(name="/device:GPU:1", lines=[line("Stream #1", ("gemm", 2e6))]),
         SimpleNamespace(name="/host:CPU", lines=[line("python", ("call", 9e6))]),
     ]
     data = SimpleNamespace(from_file=lambda path: SimpleNamespace(planes=planes))

@@ -13,6 +13,7 @@ import pytest
 from gpt1_jax.data import tables
 from gpt1_jax.data.tables import (
     check_library,
+    format_table,
     open_arrays,
     open_table,
     read_input,
@@ -388,3 +389,25 @@ def test_without_h5py_there_is_another_format(tmp_path, monkeypatch):
     check_library(tmp_path / "out.npz")
     with pytest.raises(ImportError, match=r"'gpt1_jax\[hdf5\]', or write an .npz"):
         check_library(tmp_path / "out.h5")
+
+
+def test_a_cell_that_holds_a_line_end_is_quoted(tmp_path):
+    rows = [{"a": "x\ry", "b": "1"}, {"a": "x\r\ny\n", "b": "2"}]
+    text = format_table(rows, ".csv")
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [
+        ["a", "b"],
+        ["x\ry", "1"],
+        ["x\r\ny\n", "2"],
+    ]
+    assert text.startswith("a,b\n") and text.endswith(",2\n")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_texts_with_a_nul_are_kept(tmp_path, suffix):
+    h5py = pytest.importorskip("h5py") if suffix == ".h5" else None
+    path = tmp_path / f"a{suffix}"
+    with open_arrays(path, {}) as arrays:
+        arrays.append("words", ["c\0", "", "a longer one"])
+    with h5py.File(path) if h5py else np.load(path) as file:
+        found = file["words"].asstr()[:] if h5py else file["words"]
+        assert list(found) == ["c\ufffd", "", "a longer one"]

@@ -3,17 +3,19 @@
 import json
 import struct
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tokenizers
+from etils import epath
 from made_up_tokenizer import Numbers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gpt1_jax.data import token_files
 from gpt1_jax.data.corpus import find_documents, prepare_corpus
 from gpt1_jax.data.shards import TokenReader
-from gpt1_jax.data.tokenizers import load_tokenizer
+from gpt1_jax.data.tokenizers import load_tokenizer, texts_digest
 from gpt1_jax.errors import UserError
 
 END = "<|endoftext|>"
@@ -272,6 +274,16 @@ def of_another_tokenizer(folder):
     other = folder / "other.json"
     other.write_text(json.dumps({"model": {}}))
     datatrove(folder / "a", range(100), made_by=other)
+
+
+def test_line_ends_of_a_tokenizer_are_part_of_it(tmp_path):
+    """As its digest has them: it is not another for that."""
+    path = epath.Path(tmp_path / "tokenizer.json")
+    path.write_bytes(json.dumps({"a": 1}, indent=1).replace("\n", "\r\n").encode())
+    digest = texts_digest("huggingface", path.read_bytes().decode())
+    tokenizer = SimpleNamespace(kind="huggingface", digest=digest)
+    datatrove(tmp_path / "a", range(4), made_by=path)
+    token_files._refuse_other_tokenizer(epath.Path(tmp_path / "a.ds"), tokenizer)
 
 
 def both_splits(folder):

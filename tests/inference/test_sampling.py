@@ -105,3 +105,13 @@ def test_excluded_tokens_are_never_drawn():
 
 def test_without_keys_the_best_token_is_taken():
     np.testing.assert_array_equal(draw(SCORES, None), SCORES.argmax(-1))
+
+
+@pytest.mark.parametrize(("point", "drawn"), [(0.55, 3), (0.99, 3), (1.0, 3), (0.1, 0)])
+def test_what_is_excluded_is_never_drawn(monkeypatch, point, drawn):
+    """Sums in parts round apart, so that they may rise at a token that has nothing."""
+    logits = jnp.array([[0.0, -jnp.inf, -jnp.inf, 0.0, -jnp.inf]])
+    sums = jnp.array([[0.5, 0.49, 0.6, 1.0, 1.0001]])
+    monkeypatch.setattr(jnp, "cumsum", lambda x, axis: sums)
+    monkeypatch.setattr(jax.random, "uniform", lambda key: jnp.float32(point))
+    assert draw(logits, jax.random.split(jax.random.key(0), 1)).tolist() == [drawn]

@@ -41,6 +41,11 @@ def devices_of(monkeypatch, number, **attributes):
         ("NVIDIA A100-SXM4-80GB", 312e12),
         ("NVIDIA H100 PCIe", 756e12),
         ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 NVL", 835e12),
+        ("NVIDIA H200 NVL", 835e12),
+        ("NVIDIA L4", 121e12),
+        ("NVIDIA L40", 181e12),
+        ("NVIDIA L40S", 362e12),
     ],
 )
 def test_peak_flops_is_that_of_the_longest_matching_name(monkeypatch, kind, expected):

@@ -62,7 +62,7 @@ def test_an_output_is_no_file_of_a_run(tmp_path, name, own):
         check()
 
 
-def test_an_output_does_not_replace_what_is_read(tmp_path):
+def test_an_output_does_not_replace_what_is_read(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("read")
     (tmp_path / "link.txt").symlink_to("a.txt")
     for name in ("a.txt", "./a.txt", "link.txt"):
@@ -70,6 +70,9 @@ def test_an_output_does_not_replace_what_is_read(tmp_path):
             check_output_file(
                 epath.Path(f"{tmp_path}/{name}"), "--output", f"{tmp_path}/a.txt"
             )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(FileExistsError, match=r"would replace ~/a\.txt, which is"):
+        check_output_file(epath.Path(tmp_path / "a.txt"), "--output", "~/a.txt")
     check_output_file(epath.Path(tmp_path / "b.txt"), "--output", "b.txt")
     check_output_file(epath.Path(tmp_path / "a.txt"), "--output", "")
     check_output_file(epath.Path("/dev/null"), "--output", "/dev/null")

@@ -22,8 +22,9 @@ def find_passage(
     The tokens of its inner words must be those of the text, as must all characters of
     its first and last word, which may be parts of words: tokens there depend on what
     stands beside them, such as a comma. White space does not count, nor does whatever
-    the tokenizer makes alike, such as upper and lower case. A passage of one word is
-    found only where its tokens are those of the word between spaces.
+    the tokenizer makes alike, such as upper and lower case. One of two words, and a
+    passage of one word, is found only where its tokens are those of the word between
+    spaces.
 
     Args:
       reader: reads the split.
@@ -43,15 +44,25 @@ def find_passage(
             "another way where a line begins, and a passage may be divided into lines "
             "anywhere. Ask for updates instead, with --config.steps=STEPS."
         )
-    words = clean(passage).split()
-    if not tokenizer.encode(" ".join(words)):
+    words = [word for word in clean(passage).split() if tokenizer.encode(word)]
+    if not words:
         raise UserError(
             f"The passage {passage!r:.80} has no tokens, only white space or control "
             "characters; give some words."
         )
-    head = words[0] if len(words) > 2 else ""
-    tail = words[-1] if len(words) > 1 else ""
-    inner = words[bool(head) : len(words) - bool(tail)]
+    if len(words) == 2:  # one of them is whole
+        found = {*_find(reader, tokenizer, "", words[:1], words[1])}
+        yield from sorted({*found, *_find(reader, tokenizer, words[0], words[1:], "")})
+    elif len(words) == 1:
+        yield from _find(reader, tokenizer, "", words, "")
+    else:
+        yield from _find(reader, tokenizer, words[0], words[1:-1], words[-1])
+
+
+def _find(
+    reader: TokenReader, tokenizer: Tokenizer, head: str, inner: list[str], tail: str
+) -> Iterator[tuple[int, int]]:
+    """Places of some words between the ends of two others, which may be empty."""
     core = tokenizer.encode(" ".join(inner))
     head, tail = (_characters(tokenizer, tokenizer.encode(w)) for w in (head, tail))
     for first, last in _find_tokens(reader, core, tokenizer.newline_id):

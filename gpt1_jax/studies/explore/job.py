@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.inference.surprisal import word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import locate_run
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
@@ -58,7 +58,8 @@ def run(config: ExploreConfig, workdir: str) -> None:
         ]
     page, attention = make_page(lines, runs)
     write_whole(output, page)
-    say(attention)
+    if attention:
+        say(attention)
     say_wrote(config.output)
 
 
@@ -80,7 +81,7 @@ def _lines(config: ExploreConfig) -> list[Word]:
 
 def _names(config: ExploreConfig) -> tuple[str, ...]:
     """The runs' folders, without those above them where that tells them apart."""
-    names = tuple(PurePosixPath(folder).name for folder in config.folders)
+    names = tuple(locate_run(folder).name for folder in config.folders)
     return names if len(set(names)) == len(names) else config.folders
 
 
@@ -110,7 +111,7 @@ def _explore(
             f"{origin.model.embed_dim} wide, {tokenizer.vocab_size:,} tokens"
         ),
         spans=spans,
-        tokens=[token_text(tokenizer, token) for token in ids],
+        ids=[int(token) for token in ids],
         spelled=lambda token: token_text(tokenizer, token),
         steps=found,
         samples=_samples(origin),

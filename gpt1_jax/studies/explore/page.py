@@ -29,7 +29,7 @@ class ExploredRun(NamedTuple):
 
     name: str
     about: str  # its kind and sizes
-    tokens: Sequence[str]  # of the text, as people read them
+    ids: Sequence[int]  # the tokens of the text
     spans: Sequence[tuple[int, int]]  # the tokens of each word
     spelled: Callable[[int], str]  # a token as people read it
     steps: Sequence[ExploredStep]
@@ -47,12 +47,14 @@ def make_page(lines: Sequence[Word], runs: Sequence[ExploredRun]) -> tuple[str, 
       runs: at least one.
 
     Returns:
-      The page, and a sentence on the attention that it holds.
+      The page, and a sentence on the attention that it holds, if it does.
     """
     html = _html(lines, runs, last_attention_only=False)
     most = max(run.steps[-1].inside.sources.shape[-1] for run in runs)
     sources = f"Attention: the {most} tokens that each token attends to most, by head"
     num_bytes = len(html.encode())
+    if not any(run.steps[-1].inside.sources.size for run in runs):  # of LSTMs
+        return html, ""
     if num_bytes <= MOST_BYTES:
         return html, f"{sources}, at every step."
     return _html(lines, runs, last_attention_only=True), (
@@ -92,10 +94,12 @@ def _run(run: ExploredRun, last_attention_only: bool) -> dict[str, Any]:
     with_attention = insides[-1:] if last_attention_only else insides
     used, expected = np.unique([i.expected_ids for i in insides], return_inverse=True)
     layers, heads, _, sources = insides[0].sources.shape
+    numbers = {int(token): number for number, token in enumerate(used)}
     return {
         "name": run.name,
         "about": run.about,
-        "tokens": run.tokens,
+        "tokens": [run.spelled(token) for token in run.ids],
+        "inVocabulary": [numbers.get(token, -1) for token in run.ids],
         "spans": run.spans,
         "steps": [each.step for each in run.steps],
         "samples": [_sample(run, each.step) for each in run.steps],

@@ -15,6 +15,7 @@ from gpt1_jax.config.checks import split_paths
 from gpt1_jax.data.documents import COMMA_HINT, expand_paths
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.tables import FORMATS, require_column
+from gpt1_jax.data.text import brief
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.interop.datasets import fetch_tasks
@@ -29,6 +30,7 @@ from gpt1_jax.studies.minimal_pairs.config import PairsDataConfig
 from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.examples import check_records, load_split, read_records
 from gpt1_jax.tasks.task import (
+    BLANK_LABELS,
     Example,
     FileLayout,
     Inputs,
@@ -236,10 +238,16 @@ def _prepare_own(data: PairsDataConfig, file: str, record: Record) -> Record:
 
     for sentence in data.sentences:  # before columns of ours are among those named
         require_column(columns, sentence, record.where)
-    context = cell(data.context, "")
-    if isinstance(context, str) and context.strip():
+    context, good = cell(data.context, ""), cell(data.good, 0)
+    if not isinstance(context, str):
+        raise UserError(
+            f"{record.where}: column {data.context!r} holds {brief(context)}, not text."
+        )
+    if good in BLANK_LABELS:
+        raise UserError(f"{record.where}: there is no label in column {data.good!r}.")
+    if context.strip():
         context = f"{context.rstrip()} "
-    more = {_context_column(data): context, _GOOD: cell(data.good, 0)}
+    more = {_context_column(data): context, _GOOD: good}
     return record._replace(
         columns={**columns, **more}, subset=str(cell(data.paradigm, file))
     )

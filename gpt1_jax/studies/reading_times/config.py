@@ -41,6 +41,12 @@ class ReadingTimesDataConfig(Section):
             f"config.data.context={self.context!r} gives each row a text of its own; "
             "leave config.data.text and config.data.position empty.",
         )
+        require(
+            self.context in ("", self.story),
+            f"config.data.context={self.context!r} gives each row a text of its own, "
+            "and times are judged by the sentences that these make; set "
+            "config.data.story to the same column.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.steps import open_steps
 from gpt1_jax.studies.engine import Scored, run_and_baseline, score_steps
 from gpt1_jax.studies.reading_times.config import ReadingTimesConfig
 from gpt1_jax.studies.reading_times.figure import draw_gains
@@ -78,7 +79,10 @@ def _load(
     config: ReadingTimesConfig, run: TrainedRun, only: Sequence[str]
 ) -> dict[str, TimedWords]:
     """The words of the table, as a run reads them."""
-    frequency = None if config.data.log_frequency else _frequency(config, run)
+    frequency = None
+    if not config.data.log_frequency:  # a baseline's words have those of the run
+        own = open_steps(config.init_from, config.step)[0] if only else run
+        frequency = _frequency(config, own)
     words = load_timed_words(config, frequency, run.tokenizer, run.model.max_seq_len)
     if not only:
         reasons = ", ".join(f"{n:,} {why}" for why, n in words.left_out().items())

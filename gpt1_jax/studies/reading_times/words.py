@@ -113,7 +113,8 @@ def load_timed_words(
     if config.data.text:
         _compare_words(rows, config.data)
     for row in rows:
-        row["length"] = row["length"] or float(len(row["word"]))
+        if row["length"] is None:
+            row["length"] = float(len(row["word"]))
         row["known"] = row["log_frequency"] is not None
         if frequency:
             row["log_frequency"], row["known"] = frequency(row["word"])

@@ -2,9 +2,11 @@
 
 import contextlib
 import itertools
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.progress import Bar
-from gpt1_jax.data.tables import ATTRIBUTES, Row, TableWriter, cell, open_table
+from gpt1_jax.data.tables import ATTRIBUTES, Row, TableWriter, format_table, open_table
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
     POSITION,
@@ -138,7 +140,15 @@ def _rows(
     for word in score_words(model, params, origin.tokenizer, words, config):
         summary.add(word)
         values = {name: getattr(word, name) for name in columns}
-        yield {_STEP: origin.step, **word.cells, **values}
+        cells = {name: _as_it_was(each) for name, each in word.cells.items()}
+        yield {_STEP: origin.step, **cells, **values}
+
+
+def _as_it_was(value: Any) -> str:
+    """A cell of the user's own table as text; JSON's null is an empty cell."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _columns(config: SurprisalConfig) -> tuple[str, ...]:
@@ -202,10 +212,9 @@ class _Printed(TableWriter):
         self._begun = False
 
     def append(self, rows: Sequence[Row]) -> None:
-        if not self._begun:
-            self._begun = True
-            say("\t".join(rows[0]))
-        say("\n".join("\t".join(map(cell, row.values())) for row in rows))
+        header, *lines = format_table(rows, ".tsv").rstrip("\n").split("\n")
+        say("\n".join(lines if self._begun else [header, *lines]))
+        self._begun = True
 
 
 def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:

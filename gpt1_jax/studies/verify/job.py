@@ -263,7 +263,7 @@ class _States:
         row["from_before"] = distance(before, params)
         self._ends = first, params
         same = self._seen.setdefault(digest, {**said, "name": row["name"]})
-        rates = same["learning_rate_sum"], said["learning_rate_sum"]
+        rates = same.get("learning_rate_sum"), said.get("learning_rate_sum")
         if same["name"] != row["name"] and (None in rates or rates[0] != rates[1]):
             row["problems"].append(f"holds the same parameters as {same['name']}")
 
@@ -735,7 +735,7 @@ def _conclusion(members: Sequence[Mapping[str, Any]], table: str) -> str:
     """Says what is verified, what was recomputed for it, and what was only compared."""
     rows = [row for each in members for row in each["steps"] if not row.get("deleted")]
     again = sum("valid_loss_again" in row for row in rows)
-    left = sum(row["valid_loss"] is not None for row in rows) - again
+    left = sum(row.get("valid_loss") is not None for row in rows) - again
     trained = [each["trained_again"] for each in members if "trained_again" in each]
     read_text = all(each.get("text_again") for each in members)
 

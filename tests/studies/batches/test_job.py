@@ -1,6 +1,7 @@
 """The job that tells what updates read, and TrainingText behind it."""
 
 import dataclasses
+import itertools
 import json
 import shutil
 
@@ -172,6 +173,24 @@ def test_line_ends_case_and_punctuation_at_the_ends_do_not_matter(fed):
     for other in (one.removesuffix("."), one.upper(), f"  {one.replace(' ', chr(10))}"):
         assert text.find(other)[0] == places
     assert text.find(f"{one} {two}") == text.find(f"{one}\n\n{two}")
+
+
+def test_one_of_two_words_may_begin_or_end_inside_a_word(fed):
+    folder, _ = fed
+    text = TrainingText(epath.Path(folder), NOW)
+    tokenizer = gpt1_jax.load(str(folder)).tokenizer
+    read = " ".join(record["text"] for record in text.batch(3)).split()
+    words = next(
+        pair
+        for pair in itertools.pairwise(read)
+        if text.find(" ".join(pair))[0]
+        and "".join(pair).isalpha()
+        and min(map(len, pair)) > 2
+    )
+    whole, _ = text.find(" ".join(words))
+    for part in (f"{words[0][1:]} {words[1]}", f"{words[0]} {words[1][:-1]}"):
+        assert tokenizer.encode(part) and text.find(part)[0] >= whole > 0
+    assert text.find(f"\u2581 {words[0]}")[0] == text.find(words[0])[0]
 
 
 def test_a_long_passage_is_read_in_parts(fed):

@@ -179,7 +179,7 @@ def test_a_page_of_the_paper_s_size_is_no_larger_than_promised():
     run = ExploredRun(
         name="run",
         about="",
-        tokens=["token·"] * tokens,
+        ids=[7] * tokens,
         spans=[(i, i + 1) for i in range(300)],
         spelled=lambda token: f"token{token}",
         steps=[ExploredStep(step, inside) for step in range(15)],

@@ -264,3 +264,20 @@ def test_a_sentence_may_stand_in_a_column_named_context(tmp_path):
         "we hear a good one",
         "we hear a bad one",
     ]
+
+
+@pytest.mark.parametrize(
+    ("row", "values", "problem"),
+    [
+        ({"best": ""}, {"good": "best"}, r":1: there is no label in column 'best'"),
+        (
+            {"lead": None},
+            {"context": "lead"},
+            r":1: column 'lead' holds None, not text",
+        ),
+    ],
+)
+def test_columns_are_named_as_the_file_has_them(tmp_path, row, values, problem):
+    rows = [{"sentence_good": "a", "sentence_bad": "b", **row}]
+    with pytest.raises(UserError, match=problem):
+        own(tmp_path, rows, **values)

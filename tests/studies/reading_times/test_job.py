@@ -289,6 +289,10 @@ def test_frequencies_are_counted_in_the_texts_of_json_lines(tmp_path):
         ({"exclude": ("verbs",)}, r"config.exclude='verbs' is not known"),
         ({"folds": 1}, r"folds=1 must be at least 2"),
         ({"data__context": "story"}, r"leave config.data.text and config.data.pos"),
+        (
+            {"data__context": "word", "data__position": "", "data__text": ""},
+            r"set config.data.story to the same column",
+        ),
     ],
     ids=str,
 )

@@ -336,3 +336,22 @@ def test_nothing_is_said_in_a_stream(ask, tmp_path):
         out = ask(text="the abcd", output=str(pipe))
         assert cat.communicate()[0].startswith(b"step,line")
     assert "Wrote" not in out
+
+
+def test_the_users_own_columns_stay_as_they_were(ask, tmp_path):
+    row = {"w": "abcd", "small": 1.5e-8, "none": None, "note": "x\ry", "list": ["é"]}
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    ask(input=str(path), words_column="w", output=str(tmp_path / "a.csv"))
+    (found,) = rows_of(tmp_path / "a.csv")
+    own = {name: found[name] for name in row}
+    assert own == {**row, "small": "1.5e-08", "none": "", "list": '["é"]'}
+
+
+def test_printed_rows_are_one_line_each(ask, tmp_path):
+    (tmp_path / "a.csv").write_text('w,note\nabcd,"x\ty\nz"\nefgh,2\n')
+    header, *rows = ask(input=str(tmp_path / "a.csv"), words_column="w").splitlines()
+    assert len(rows) == 2 and {line.count("\t") for line in rows} == {
+        header.count("\t")
+    }
+    assert rows[0].split("\t")[2] == "x y z"

@@ -44,6 +44,7 @@ const headOf = (run) => [Math.min(chosen.layer, run.layers - 1), Math.min(chosen
 function expectedAt(run, position) {
   const start = (stepOf(run) * run.tokens.length + position) * run.numExpected;
   return Array.from({ length: run.numExpected }, (_, k) => ({
+    index: run.expectedTokens[start + k],
     token: run.vocabulary[run.expectedTokens[start + k]],
     share: run.expectedProbs[start + k] / 65535,
   }));
@@ -80,6 +81,11 @@ function drawing(name, attributes, ...children) {
   return made;
 }
 
+// Whether a key is for the browser, such as Alt+Left.
+function isShortcut(event) {
+  return event.altKey || event.ctrlKey || event.metaKey;
+}
+
 // Buttons of which one is chosen: one stop of the Tab key, from which arrows go on.
 function radios(group, buttons, columns, choose) {
   group.setAttribute("role", "radiogroup");
@@ -88,6 +94,7 @@ function radios(group, buttons, columns, choose) {
     button.addEventListener("click", () => choose(number));
   });
   group.addEventListener("keydown", (event) => {
+    if (isShortcut(event)) return;
     const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
     const next = buttons[buttons.indexOf(event.target) + by];
     if (!by) return;
@@ -227,7 +234,7 @@ function showExpected(run, section) {
   const rank = run.ranks[step * run.tokens.length + position];
   const several = positions(run, chosen.word).length > 1;
   const expected = expectedAt(run, position);
-  const came = expected.findIndex(({ token }) => token === actual);
+  const came = expected.findIndex(({ index }) => index === run.inVocabulary[position]);
   const rows = expected.map(({ token, share }, k) =>
     k === came ? barRow(`${token} ✓`, share, "var(--hot)", { class: "actual" }) : barRow(token, share, "var(--hot)"));
   if (came < 0) rows.push(barRow(`${actual} ✓`, 2 ** -bits, "var(--hot)", { class: "actual" }));
@@ -470,6 +477,7 @@ for (const text of texts) {
     if (word !== null) change({ word, kept: !(chosen.kept && word === chosen.word) });
   });
   text.addEventListener("keydown", (event) => {
+    if (isShortcut(event)) return;
     const word = { ArrowLeft: chosen.word - 1, ArrowRight: chosen.word + 1, Home: 0, End: words.length - 1 }[event.key];
     const step = { ArrowUp: chosen.step + 1, ArrowDown: chosen.step - 1 }[event.key];
     if (word !== undefined) change({ word, kept: true });
