@@ -19,6 +19,7 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -607,13 +608,10 @@ class _TextTable(TableWriter):
 
     def __init__(self, file: Any, suffix: str):
         self._file, self._begun = file, False
-        # A cell is quoted if it holds one of the characters that end a line here.
-        csv_writer = csv.writer(self, lineterminator="\r\n")
+        # Cells with either character that ends a line of the writer are quoted.
+        lines = SimpleNamespace(write=lambda line: file.write(f"{line[:-2]}\n"))
+        csv_writer = csv.writer(lines, lineterminator="\r\n")
         self._write = self._write_tsv if suffix == ".tsv" else csv_writer.writerow
-
-    def write(self, line: str) -> None:
-        """Takes a line from `csv.writer`."""
-        self._file.write(f"{line.removesuffix(chr(13) + chr(10))}\n")
 
     def append(self, rows: Iterable[Row]) -> None:
         for row in rows:

@@ -50,13 +50,13 @@ def find_passage(
             f"The passage {passage!r:.80} has no tokens, only white space or control "
             "characters; give some words."
         )
+    ways = [("", words, "")]
     if len(words) == 2:  # one of them is whole
-        found = {*_find(reader, tokenizer, "", words[:1], words[1])}
-        yield from sorted({*found, *_find(reader, tokenizer, words[0], words[1:], "")})
-    elif len(words) == 1:
-        yield from _find(reader, tokenizer, "", words, "")
-    else:
-        yield from _find(reader, tokenizer, words[0], words[1:-1], words[-1])
+        ways = [("", words[:1], words[1]), (words[0], words[1:], "")]
+    elif len(words) > 2:
+        ways = [(words[0], words[1:-1], words[-1])]
+    found = {place for each in ways for place in _find(reader, tokenizer, *each)}
+    yield from sorted(found)
 
 
 def _find(
