@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -53,7 +54,6 @@ from gpt1_jax.formats import CORPUS, TOKENIZER
 # Raise these when a text would yield another tokenizer, or other tokens: the cache's
 # keys contain them. File formats are in `gpt1_jax.formats`.
 _TRAINING, _CLEANING = 1, 1
-_INLINE_BYTES = 1 << 20  # smaller corpora are not worth starting processes for
 Say = Callable[[str], None]  # shows, or notes, a line
 _Encoded = tuple[np.ndarray, int, int]  # ids, words, bytes of cleaned UTF-8 text
 Encode = Callable[[Iterable[str], Bar], Iterator[_Encoded]]
@@ -255,8 +255,7 @@ def _find_corpus(
             document.check(tokenizer)
         num_bytes = sum(document.num_bytes for document in (*train, *valid))
         doing(f"tokenising {num_bytes / 1e6:,.1f} MB of text")
-        inline = num_bytes < _INLINE_BYTES
-        workers = 1 if inline else data.num_workers or os.cpu_count() or 1
+        workers = data.num_workers or os.cpu_count() or 1
         with (
             whole_folder(directory) as partial,
             Bar("tokenise", num_bytes, "B", active=progress, unit_scale=True) as bar,
@@ -360,7 +359,7 @@ _GRACE_SECONDS = 1.0
 def start_encoders(
     tokenizer_dir: str | os.PathLike[str], workers: int
 ) -> Iterator[Encode]:
-    """Starts processes that encode blocks of text.
+    """Encodes blocks of text here and, if that takes as long as they start, on others.
 
     Args:
       tokenizer_dir: the saved tokenizer, which each process loads.
@@ -371,39 +370,40 @@ def start_encoders(
       its ids [tokens] uint32, its words and its bytes of cleaned UTF-8; and it raises a
       ChildProcessError if a process ends before its work is done.
     """
-    if workers == 1:
-        _start_worker(tokenizer_dir)
-        yield _encode_here
-        return
-    pool = concurrent.futures.ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(os.fspath(tokenizer_dir),),
-    )
-    try:
+    _start_worker(tokenizer_dir)
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def pool() -> concurrent.futures.Executor:
+            made = concurrent.futures.ProcessPoolExecutor(
+                workers,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_start_worker,
+                initargs=(os.fspath(tokenizer_dir),),
+            )
+            stack.callback(made.shutdown, cancel_futures=True)
+            return made
+
         yield functools.partial(_encode_on, pool, workers)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _encode_here(blocks: Iterable[str], progress: Bar) -> Iterator[_Encoded]:
-    for block in blocks:
-        yield _encode(block)
-        progress.update(len(block))
 
 
 def _encode_on(
-    pool: concurrent.futures.Executor,
+    pool: Callable[[], concurrent.futures.Executor],
     workers: int,
     blocks: Iterable[str],
     progress: Bar,
 ) -> Iterator[_Encoded]:
-    """Encodes on processes, a bounded number of blocks ahead."""
+    """Encodes here, and then on processes, a bounded number of blocks ahead."""
+    blocks, began = iter(blocks), time.monotonic()
+    for block in blocks:
+        yield _encode(block)
+        progress.update(len(block))
+        if workers > 1 and time.monotonic() - began >= _seconds_to_load():
+            break
     pending: collections.deque = collections.deque()
     try:
         for block in blocks:
-            pending.append((pool.submit(_encode, block), len(block)))
+            pending.append((pool().submit(_encode, block), len(block)))
             while len(pending) > 4 * workers or (pending and pending[0][0].done()):
                 future, size = pending.popleft()
                 yield future.result()
@@ -418,7 +418,11 @@ def _encode_on(
         ) from error
 
 
-_tokenizer: Tokenizer | None = None  # of this worker process
+_tokenizer: Tokenizer | None = None  # of this process
+
+
+def _seconds_to_load() -> float:
+    return _tokenizer.seconds_to_load if _tokenizer else 0.0
 
 
 def _start_worker(tokenizer_dir: str | os.PathLike[str]) -> None:

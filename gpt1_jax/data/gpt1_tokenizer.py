@@ -29,6 +29,7 @@ class GPT1Tokenizer(Tokenizer):
     """
 
     kind = "gpt1"
+    seconds_to_load = 5.0  # with spaCy, which loads PyTorch if it is there
     _ENCODER, _MERGES = "encoder_bpe_40000.json", "vocab_40000.bpe"
 
     def __init__(self, encoder_text: str, merges_text: str):

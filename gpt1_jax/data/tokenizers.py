@@ -48,6 +48,7 @@ class Tokenizer(abc.ABC):
     lowercase: bool = True  # whether text loses its capitals
     marks_word_ends: bool = True  # so words have the same ids wherever they stand
     digest: str  # content digest of the mapping from text to ids
+    seconds_to_load: float = 0.5  # roughly, in a new process
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:

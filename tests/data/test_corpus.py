@@ -25,6 +25,7 @@ from gpt1_jax.data.documents import Document
 from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
+from gpt1_jax.data.tokenizers import Tokenizer
 
 
 def tokens_of(prepared: Corpus, split: str) -> np.ndarray:
@@ -182,7 +183,7 @@ def pools(monkeypatch) -> list[int]:
             started.append(max_workers)
             super().__init__(max_workers, **options)
 
-    monkeypatch.setattr(corpus, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
     monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Pool)
     return started
 
@@ -198,7 +199,7 @@ def test_prepare_with_processes_writes_the_same_bytes_in_order(
 
 
 def test_prepare_small_corpus_starts_no_processes(run, books, pools, monkeypatch):
-    monkeypatch.setattr(corpus, "_INLINE_BYTES", 1 << 20)
+    monkeypatch.setattr(Tokenizer, "seconds_to_load", 60.0)
     run(num_workers=2)
     assert not pools
 
@@ -497,8 +498,12 @@ def test_prepare_failed_encoding_leaves_nothing(
 def test_prepare_interrupted_among_processes_leaves_nothing(
     tmp_path, run, books, monkeypatch, pools
 ):
-    def interrupt(*_):
-        raise KeyboardInterrupt
+    add, added = shards.ShardWriter.add, []
+
+    def interrupt(*arguments):
+        added.append(add(*arguments))
+        if len(added) == 5:
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(documents, "BLOCK_CHARS", 100)
     monkeypatch.setattr(shards.ShardWriter, "add", interrupt)
@@ -837,8 +842,9 @@ BLOCKS = [f"the quick fox {'and ' * n}dog" + "\n" * (n % 3 > 0) for n in range(4
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_encoders_give_the_blocks_in_order(
-    tokenizer_dir, sentencepiece_tokenizer, workers
+    tokenizer_dir, sentencepiece_tokenizer, workers, monkeypatch
 ):
+    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
     tokenizer = sentencepiece_tokenizer
     with start_encoders(tokenizer_dir, workers) as encode:
         found = list(encode(BLOCKS, NO_BAR))
@@ -860,7 +866,9 @@ PARENT = """
     import multiprocessing, sys, time
     from gpt1_jax.data.corpus import start_encoders
     from gpt1_jax.data.progress import Bar
+    from gpt1_jax.data.tokenizers import Tokenizer
 
+    Tokenizer.seconds_to_load = 0.0
     if __name__ == "__main__":
         with start_encoders(sys.argv[1], 2) as encode:
             list(encode(["the fox\\n"] * 50, Bar("", 0, "B", active=False)))
@@ -909,8 +917,9 @@ def test_encoders_end_when_their_parent_is_gone(tmp_path, tokenizer_dir, number,
 
 
 @pytest.mark.parametrize("killed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir, killed):
+def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir, killed, monkeypatch):
     """The other one, which is handing over a result, ends too."""
+    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
     blocks = ["the quick fox " * 10_000] * 40
     with (
         start_encoders(tokenizer_dir, 2) as encode,
