@@ -339,8 +339,8 @@ class OptimizerConfig(Section):
         )
         require(
             num_steps > 0,
-            f"The run has no update ({counted}); train for longer, in smaller batches, "
-            "or on more.",
+            f"The run has no update ({counted}); raise config.train.num_epochs, lower "
+            "config.train.batch_size, or train on more.",
         )
         key = "warmup_steps" if self.warmup_steps else "warmup_fraction"
         warmup = self.warmup_steps or round(self.warmup_fraction * num_steps)

@@ -6,7 +6,7 @@ import lzma
 import zlib
 from typing import Any, BinaryIO
 
-from gpt1_jax.data.text import COMPRESSED
+from gpt1_jax.data.text import COMPRESSED, unpacked_name
 from gpt1_jax.errors import UserError, from_extra
 
 _READERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -36,11 +36,14 @@ class Unpacked:
 
     @staticmethod
     def check(name: str) -> None:
-        """Refuses a file whose name asks for a library that is not installed.
+        """Refuses a file whose name asks for what cannot be read.
 
         Raises:
           MissingPackage: as for the file itself.
+          UserError: if it is of Parquet, whose parts are read in any order.
         """
+        if unpacked_name(name).endswith(".parquet"):
+            raise UserError(f"{name} is a compressed file of Parquet; unpack it first.")
         if name.lower().endswith(".zst"):
             _import_zstandard(name)
 

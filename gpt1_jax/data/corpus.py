@@ -370,7 +370,7 @@ def start_encoders(
       its ids [tokens] uint32, its words and its bytes of cleaned UTF-8; and it raises a
       ChildProcessError if a process ends before its work is done.
     """
-    _start_worker(tokenizer_dir)
+    tokenizer = _start_worker(tokenizer_dir)
     with contextlib.ExitStack() as stack:
 
         @functools.cache
@@ -384,12 +384,13 @@ def start_encoders(
             stack.callback(made.shutdown, cancel_futures=True)
             return made
 
-        yield functools.partial(_encode_on, pool, workers)
+        yield functools.partial(_encode_on, pool, workers, tokenizer.seconds_to_load)
 
 
 def _encode_on(
     pool: Callable[[], concurrent.futures.Executor],
     workers: int,
+    seconds_to_start: float,
     blocks: Iterable[str],
     progress: Bar,
 ) -> Iterator[_Encoded]:
@@ -398,7 +399,7 @@ def _encode_on(
     for block in blocks:
         yield _encode(block)
         progress.update(len(block))
-        if workers > 1 and time.monotonic() - began >= _seconds_to_load():
+        if workers > 1 and time.monotonic() - began >= seconds_to_start:
             break
     pending: collections.deque = collections.deque()
     try:
@@ -421,11 +422,7 @@ def _encode_on(
 _tokenizer: Tokenizer | None = None  # of this process
 
 
-def _seconds_to_load() -> float:
-    return _tokenizer.seconds_to_load if _tokenizer else 0.0
-
-
-def _start_worker(tokenizer_dir: str | os.PathLike[str]) -> None:
+def _start_worker(tokenizer_dir: str | os.PathLike[str]) -> Tokenizer:
     global _tokenizer
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -435,6 +432,7 @@ def _start_worker(tokenizer_dir: str | os.PathLike[str]) -> None:
         signal.signal(signal.SIGTERM, _end_late)
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     _tokenizer = load_tokenizer(tokenizer_dir)
+    return _tokenizer
 
 
 def _end_late(number: int, frame: types.FrameType | None) -> None:

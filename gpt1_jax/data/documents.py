@@ -281,8 +281,6 @@ def _document(path: epath.Path, key: str, field: str) -> Document:
         stamp += f"-{field}"
     find_named(how.read, str(path), f"leave it out of {key}")  # before any work
     if name != path.name.lower():
-        if how is _PARQUET:
-            raise UserError(f"{path} is a compressed file of Parquet; unpack it first.")
         find_named(_UNPACK, str(path), "unpack it").check(str(path))
     chunks = functools.partial(_read, path, how, key, field)
     return Document(str(path), stamp, stat.length, chunks)

@@ -54,8 +54,8 @@ class Continuation:
         self.context = list(self.ids)
 
 
-# How many tokens to keep of a continuation if one behind the first so many ends it, or
-# else None.
+# From a continuation, and how many of its tokens were there before: how many to keep if
+# it has ended, or else None.
 Stop = Callable[[Continuation, int], int | None]
 
 

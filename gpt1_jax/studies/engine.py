@@ -201,14 +201,16 @@ def write_lines(rows: Iterable[Mapping[str, Any]]) -> Callable[[epath.Path], Non
 
 
 def run_and_baseline(
-    load_tasks: Callable[[Any, TrainedRun, Sequence[str]], Mapping[str, Examples]],
+    load_tasks: Callable[
+        [Any, TrainedRun, Sequence[ScoredRun[Examples]]], Mapping[str, Examples]
+    ],
 ) -> Callable[[Any], Sequence[ScoredRun[Examples]]]:
     """A function that opens the run and any baseline, then reads the tasks.
 
     Args:
       load_tasks: the tasks as a run reads them, by name; from the configuration
-        (`init_from`, `baseline_init_from` and `step`), the run, and the names of the
-        tasks to load, none of which means all.
+        (`init_from`, `baseline_init_from` and `step`), the run, and for a baseline the
+        run before it, whose tasks alone are to be loaded.
     """
 
     def load(config: Any) -> list[ScoredRun[Examples]]:
@@ -228,7 +230,7 @@ def run_and_baseline(
                 tasks = runs[0].tasks
             else:
                 # Whatever is missing is missing for the baseline too, and said once.
-                tasks = load_tasks(config, first, list(runs[0].tasks) if runs else [])
+                tasks = load_tasks(config, first, runs)
             runs.append(ScoredRun(name, named[name], first, steps, tasks))
         return runs
 

@@ -13,7 +13,12 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.studies.answer_scores import score_pairs
 from gpt1_jax.studies.answers import Answers, ZeroShotTask
-from gpt1_jax.studies.engine import Scored, run_and_baseline, score_steps
+from gpt1_jax.studies.engine import (
+    Scored,
+    ScoredRun,
+    run_and_baseline,
+    score_steps,
+)
 from gpt1_jax.studies.minimal_pairs.config import MinimalPairsConfig
 from gpt1_jax.studies.minimal_pairs.figure import draw_pairs
 from gpt1_jax.studies.minimal_pairs.pairs import (
@@ -66,10 +71,10 @@ def _load_all(
     tasks: Sequence[ZeroShotTask],
     config: MinimalPairsConfig,
     run: TrainedRun,
-    only: Sequence[str],
+    before: Sequence[ScoredRun[Answers]],
 ) -> dict[str, Answers]:
     """The pairs of each task by name."""
-    del only  # none is ever left out
+    del before  # no task is ever left out
     max_seq_len = run.model.max_seq_len
     loaded = {
         task.task.name: load_pairs(task, config.data, run.tokenizer, max_seq_len)

@@ -14,8 +14,12 @@ from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.steps import open_steps
-from gpt1_jax.studies.engine import Scored, run_and_baseline, score_steps
+from gpt1_jax.studies.engine import (
+    Scored,
+    ScoredRun,
+    run_and_baseline,
+    score_steps,
+)
 from gpt1_jax.studies.reading_times.config import ReadingTimesConfig
 from gpt1_jax.studies.reading_times.figure import draw_gains
 from gpt1_jax.studies.reading_times.gain import (
@@ -76,15 +80,16 @@ def run(config: ReadingTimesConfig, workdir: str) -> None:
 
 
 def _load(
-    config: ReadingTimesConfig, run: TrainedRun, only: Sequence[str]
+    config: ReadingTimesConfig,
+    run: TrainedRun,
+    before: Sequence[ScoredRun[TimedWords]],
 ) -> dict[str, TimedWords]:
     """The words of the table, as a run reads them."""
     frequency = None
     if not config.data.log_frequency:  # a baseline's words have those of the run
-        own = open_steps(config.init_from, config.step)[0] if only else run
-        frequency = _frequency(config, own)
+        frequency = _frequency(config, before[0].opened if before else run)
     words = load_timed_words(config, frequency, run.tokenizer, run.model.max_seq_len)
-    if not only:
+    if not before:
         reasons = ", ".join(f"{n:,} {why}" for why, n in words.left_out().items())
         stories = len({row["story"] for row in words.rows})
         say(

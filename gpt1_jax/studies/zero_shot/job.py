@@ -17,6 +17,7 @@ from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.studies.answers import Answers, ZeroShotTask
 from gpt1_jax.studies.engine import (
     Scored,
+    ScoredRun,
     StepScores,
     run_and_baseline,
     score_steps,
@@ -75,12 +76,12 @@ def _load_all(
     tasks: Sequence[ZeroShotTask],
     config: ZeroShotConfig,
     run: TrainedRun,
-    only: Sequence[str],
+    before: Sequence[ScoredRun[Answers]],
 ) -> dict[str, Answers]:
     """The answers of each task by name; of several, those without data are left out."""
     loaded = {}
     for task in tasks:
-        if only and task.task.name not in only:
+        if before and task.task.name not in before[0].tasks:
             continue
         title, max_seq_len = task.task.title, run.model.max_seq_len
         try:

@@ -196,6 +196,23 @@ def test_several_steps_and_a_baseline_resume(pretrained, table, tmp_path, capsys
     assert "2 of 2 scores are at hand" in said and "left out: " in said
 
 
+def test_a_baseline_that_reads_otherwise_has_the_frequencies_of_the_run(
+    pretrained, pretrained_lstm, table, tmp_path, monkeypatch
+):
+    asked = []
+
+    def frequency(config, run):
+        asked.append(run.folder)
+        return lambda word: (float(sum(map(ord, word)) % 17), True)
+
+    monkeypatch.setattr(reading_times, "_frequency", frequency)
+    monkeypatch.setattr(step_scores, "read_alike", lambda one, other: False)
+    baseline = {"baseline_init_from": str(pretrained_lstm)}
+    found = job(tmp_path / "out", pretrained, table, **baseline)
+    assert len(found["runs"]) == len(asked) == 2
+    assert {str(folder) for folder in asked} == {str(pretrained)}
+
+
 def test_the_table_of_babylm_is_read(pretrained, corpus_dir, tmp_path):
     """Rows in any order, each word after its own text; sentences are the stories.
 
