@@ -103,9 +103,9 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             drop_long=False,
             # Batches are padded to the first of these lengths that fits.
             seq_len_buckets=(32, 64, 128, 256, 512),
-            # In training, only attention sees padding: elsewhere, real tokens take k/16
-            # of the padded batch, with the smallest k that fits. 0: padding is left in.
-            unpadded_sizes=16,
+            # In training, only attention sees padding: elsewhere, a batch is filled up
+            # to one of at most so many sizes, chosen for a run. 0: padding is left in.
+            unpadded_sizes=8,
         ),
         head=config_dict.create(
             dropout=0.1,  # sec. 4.1, on the state at the extract token

@@ -5,7 +5,7 @@ import numpy as np
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.parallel.mesh import state_sharding
-from gpt1_jax.tasks.batches import real_indices
+from gpt1_jax.tasks.batches import real_indices, tokens_of_groups
 from gpt1_jax.training.steps import Batch
 
 
@@ -32,7 +32,8 @@ def made_up_batch(
 def unpadded(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
     """The batch with the indices of its real tokens."""
     seq_len = batch.tokens.shape[-1]
-    indices = real_indices(batch.lengths, seq_len, devices, parts, unpadded_sizes=8)
+    size = tokens_of_groups(batch.lengths, devices, parts).max() + 3  # some padding
+    indices = real_indices(batch.lengths, seq_len, devices, parts, size)
     return batch._replace(real_indices=indices)
 
 

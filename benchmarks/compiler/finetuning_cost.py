@@ -101,7 +101,11 @@ def line_through(short: tuple[int, float], long: tuple[int, float]) -> Line:
 
 
 def batch_sizes(
-    task: Task, config: FinetuneConfig, tokenizer: Tokenizer, number: int
+    task: Task,
+    config: FinetuneConfig,
+    tokenizer: Tokenizer,
+    number: int,
+    num_steps: int,
 ) -> list[tuple[int, int]]:
     """The padded length of each batch of an epoch, and its real tokens.
 
@@ -112,6 +116,7 @@ def batch_sizes(
       config: its configuration; `data` says where examples are.
       tokenizer: the tokenizer.
       number: how many examples to count, at most.
+      num_steps: of the run, which the roundings suit.
     """
     examples = draw_examples(read_examples(task, config), number)
     batches = TrainBatches[Mapping[str, Any]](
@@ -123,10 +128,10 @@ def batch_sizes(
         devices=1,
         parts=1,
         unpadded_sizes=config.data.unpadded_sizes,
-        num_steps=len(examples) // config.train.batch_size,
+        num_steps=num_steps,
         seed=config.seeds[0],
     )
-    epoch = [batches[step] for step in range(len(batches))]
+    epoch = [batches[step] for step in range(batches.steps_per_epoch)]
     return [(each["tokens"].shape[-1], each["real_indices"].size) for each in epoch]
 
 
@@ -139,6 +144,11 @@ def read_examples(task: Task, config: FinetuneConfig) -> list[Example]:
         return read("train")
     except MissingData:
         return read("dev")
+
+
+def num_steps(sizes: Sizes, config: FinetuneConfig) -> int:
+    """The updates of a run."""
+    return int(config.train.num_epochs * (sizes.train // config.train.batch_size))
 
 
 def cost(
@@ -161,9 +171,8 @@ def cost(
       evaluations and of the predictions for dev and test split at the end, with a third
       of a step's time for as many examples.
     """
-    batch_size = config.train.batch_size
+    batch_size, steps = config.train.batch_size, num_steps(sizes, config)
     per_epoch = sizes.train // batch_size
-    steps = int(config.train.num_epochs * per_epoch)
     early = sum(step < per_epoch for step in config.eval.first_epoch_steps)
     times = early + int(config.train.num_epochs) + 1  # the last: of the best step
     evaluated = times * sizes.dev + sizes.test
@@ -246,8 +255,10 @@ def main(arguments: Sequence[str]) -> None:
     record = harness.describe("compiler.finetuning_cost", arguments)
     costs = {}
     for task in select_tasks(config)[0]:
-        batches = batch_sizes(task, config, tokenizer, flags.examples)
-        costs[task.name] = cost(SIZES[task.name], config, batches, line)
+        sizes = SIZES[task.name]
+        steps = num_steps(sizes, config)
+        batches = batch_sizes(task, config, tokenizer, flags.examples, steps)
+        costs[task.name] = cost(sizes, config, batches, line)
     if flags.output:
         results = {"line": line._asdict(), "costs": costs}
         harness.write_json(flags.output, record, flags, results)

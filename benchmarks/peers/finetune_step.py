@@ -10,7 +10,8 @@ output each. It trains the classifier alone, as `jax_*_no_lm` does. `jax_*` adds
 paper's auxiliary language model, and `jax_*_padded` pads all sequences to 512.
 
 Batches come from a few that repeat, so that each shape is compiled before the clock
-starts. Turns and processes are those of `train_step.py`.
+starts; each is filled up to a size that suits a run of 375. Turns and processes are
+those of `train_step.py`.
 """
 
 import argparse
@@ -30,10 +31,16 @@ from benchmarks.paper_model import (
     pretrain_config,
     token_probabilities,
 )
-from gpt1_jax.tasks.batches import padded_length, real_indices
+from gpt1_jax.tasks.batches import (
+    choose_sizes,
+    padded_length,
+    real_indices,
+    tokens_of_groups,
+)
 from gpt1_jax.training.steps import Batch
 
 NUM_SPECIALS = 3
+RUN_STEPS = 375  # whose batches' sizes are chosen together
 
 
 class Lengths(NamedTuple):
@@ -76,10 +83,7 @@ def draw_examples(flags: argparse.Namespace) -> Iterator[Batch]:
     zipf = token_probabilities(flags.vocab_size)
     batches = []
     for _ in range(flags.distinct):
-        quantiles = generator.random(flags.batch)
-        deciles = np.linspace(0, 1, len(task.deciles))
-        lengths = np.interp(quantiles, deciles, task.deciles).astype(np.int32)
-        lengths = np.repeat(lengths[:, None], task.num_seqs, axis=1)
+        lengths = draw_lengths(generator, task, flags.batch)
         shape = (*lengths.shape, int(lengths.max()))
         tokens = generator.choice(flags.vocab_size, shape, p=zipf).astype(np.int32)
         place = np.arange(shape[-1])
@@ -90,6 +94,33 @@ def draw_examples(flags: argparse.Namespace) -> Iterator[Batch]:
         targets = np.eye(task.num_outputs, dtype=np.float32)[labels]
         batches.append(Batch(tokens, lengths, targets))
     return itertools.cycle(batches)
+
+
+def draw_lengths(
+    generator: np.random.Generator, task: Lengths, batch: int
+) -> np.ndarray:
+    """[B, C] lengths of the sequences of a batch."""
+    deciles = np.linspace(0, 1, len(task.deciles))
+    lengths = np.interp(generator.random(batch), deciles, task.deciles)
+    return np.repeat(lengths.astype(np.int32)[:, None], task.num_seqs, axis=1)
+
+
+def run_sizes(
+    flags: argparse.Namespace, seq_lens: Sequence[int], devices: int
+) -> dict[int, list[int]]:
+    """The sizes of batches in a run of `RUN_STEPS` such steps, the timed ones first."""
+    generator = np.random.default_rng(1)
+    timed = itertools.islice(draw_examples(flags), flags.distinct)
+    batches = [batch.lengths for batch in timed]
+    batches += [
+        draw_lengths(generator, TASKS[flags.task], flags.batch)
+        for _ in range(RUN_STEPS - len(batches))
+    ]
+    return choose_sizes(
+        np.array([padded_length(each.max(), seq_lens) for each in batches]),
+        np.array([tokens_of_groups(each, devices, 1).max() for each in batches]),
+        load_config("finetune", flags.task).data.unpadded_sizes,
+    )
 
 
 def build_jax(
@@ -141,6 +172,7 @@ def build_jax(
     buckets = () if padded else data.seq_len_buckets
     seq_lens = (*(size for size in buckets if size < flags.seq_len), flags.seq_len)
     devices = data_parallelism(mesh)
+    sizes = run_sizes(flags, seq_lens, devices)
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]
@@ -148,13 +180,9 @@ def build_jax(
         tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, seq_len - longest)))
         batch = batch._replace(tokens=tokens)
         if not padded:
-            indices = real_indices(
-                batch.lengths,
-                seq_len,
-                devices,
-                parts=1,
-                unpadded_sizes=data.unpadded_sizes,
-            )
+            real = tokens_of_groups(batch.lengths, devices, parts=1).max()
+            size = padded_length(real, sizes[seq_len])
+            indices = real_indices(batch.lengths, seq_len, devices, parts=1, size=size)
             batch = batch._replace(real_indices=indices)
         return to_global_batch(batch, mesh)
 

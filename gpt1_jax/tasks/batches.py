@@ -3,7 +3,8 @@
 C sequences make an example: one text, two orders, or one for each choice. A batch is
 padded to the shortest of a few lengths that holds all of it, so few shapes are
 compiled. A training batch also lists where its real tokens are, which makes padding
-cheap. The batch at a step is a pure function of (seed, step), as in pre-training.
+cheap; the sizes of these lists are chosen for the run. The batch at a step is a pure
+function of (seed, step), as in pre-training.
 """
 
 import dataclasses
@@ -18,6 +19,9 @@ from gpt1_jax.config.finetune import TaskDataConfig
 from gpt1_jax.tasks.task import Example
 
 _DRAW_SEED = 0  # all runs see the same examples
+_UNIT = 16  # sizes of batches are multiples of it
+# On two CPU cores, compiling a program took as long as so many updates.
+_STEPS_TO_COMPILE = 25
 
 Arrays = dict[str, np.ndarray]  # fields of `gpt1_jax.training.steps.Batch`, by name
 B = TypeVar("B")
@@ -139,8 +143,57 @@ def padded_length(length: int, lengths: Sequence[int]) -> int:
     return next(size for size in lengths if length <= size)
 
 
+def tokens_of_groups(lengths: np.ndarray, devices: int, parts: int) -> np.ndarray:
+    """The real tokens of each group of a batch, as `real_indices` forms them.
+
+    Args:
+      lengths: [.., B, C], real tokens of each sequence.
+      devices: the devices that share the batch.
+      parts: the parts of a device's rows, which it computes one after another.
+
+    Returns:
+      [.., S] integers, S = devices * parts.
+    """
+    by_row = lengths.sum(-1).reshape(*lengths.shape[:-2], devices, -1, parts)
+    return by_row.sum(-2).reshape(*lengths.shape[:-2], devices * parts)
+
+
+def choose_sizes(
+    seq_lens: np.ndarray, real: np.ndarray, most: int
+) -> dict[int, list[int]]:
+    """The sizes R for `real_indices` that batches of each length T may have in a run.
+
+    Each (T, R) is a program to compile. Each T has the R that its fullest batch needs.
+    Then others are added, each the one with which the fewest tokens are computed, as
+    long as it saves what compiling takes.
+
+    Args:
+      seq_lens: [steps] T of each batch.
+      real: [steps] integers, the real tokens of its fullest group.
+      most: how many there may be, unless there are more T.
+
+    Returns:
+      For each T its R, rising.
+    """
+    rounded = -(-real // _UNIT) * _UNIT
+    (lengths, needed), counts = np.unique(
+        [seq_lens, rounded], axis=1, return_counts=True
+    )
+    sizes = {int(t): [int(needed[lengths == t].max())] for t in np.unique(lengths)}
+    computed = np.array([sizes[int(t)][0] for t in lengths])
+    fits = (lengths == lengths[:, None]) & (needed <= needed[:, None])  # [new R, batch]
+    while sum(map(len, sizes.values())) < most:
+        saved = np.where(fits, (computed - needed[:, None]).clip(0), 0) @ counts
+        best = saved.argmax()
+        if saved[best] < _STEPS_TO_COMPILE * real.mean():
+            break
+        sizes[int(lengths[best])].append(int(needed[best]))
+        computed[fits[best]] = computed[fits[best]].clip(max=needed[best])
+    return {t: sorted(own) for t, own in sizes.items()}
+
+
 def real_indices(
-    lengths: np.ndarray, seq_len: int, devices: int, parts: int, unpadded_sizes: int
+    lengths: np.ndarray, seq_len: int, devices: int, parts: int, size: int
 ) -> np.ndarray:
     """The indices of the real tokens of a padded batch.
 
@@ -153,8 +206,7 @@ def real_indices(
       seq_len: T.
       devices: the devices that share the batch.
       parts: the parts of a device's rows, which it computes one after another.
-      unpadded_sizes: the number of values that R may have: it is a multiple of
-        1 / unpadded_sizes of a group's padded size.
+      size: R, at least the real tokens of the fullest group.
 
     Returns:
       [S, R] int32, S = devices * parts: token t of sequence n in a group of N
@@ -164,8 +216,6 @@ def real_indices(
     grouped = by_part.reshape(devices * parts, -1)  # [S, N]
     real = np.arange(seq_len) < grouped[:, :, None]
     real = real.reshape(len(grouped), -1)  # [S, N T]
-    unit = -(-real.shape[1] // unpadded_sizes)
-    size = -(-int(grouped.sum(axis=1).max()) // unit) * unit
     indices = np.full((len(grouped), size), real.shape[1], np.int32)
     for row, group in zip(indices, real, strict=True):
         found = np.flatnonzero(group)
@@ -187,7 +237,7 @@ class TrainBatches(Generic[B]):
       rows: the rows of every batch that this host loads.
       seq_lens: the lengths to pad batches to, from `padded_lengths`.
       devices, parts: as for `real_indices`.
-      unpadded_sizes: as for `real_indices`; 0: padding is left in.
+      unpadded_sizes: `most` for `choose_sizes`; 0: padding is left in.
       num_steps: the length of the run.
       seed: seed of the example orders.
     """
@@ -211,6 +261,22 @@ class TrainBatches(Generic[B]):
     @functools.cached_property
     def _longest(self) -> np.ndarray:
         return self.examples.lengths.max(axis=1)
+
+    @functools.cached_property
+    def _sizes(self) -> dict[int, list[int]]:
+        """What `choose_sizes` finds for the whole run."""
+        seq_lens, real = [], []
+        for first in range(0, self.num_steps, self.steps_per_epoch):
+            steps = min(self.steps_per_epoch, self.num_steps - first)
+            order = self._order(first // self.steps_per_epoch)
+            rows = order[: steps * self.batch_size].reshape(steps, self.batch_size)
+            shortest = np.searchsorted(self.seq_lens, self._longest[rows].max(axis=1))
+            seq_lens.append(np.take(self.seq_lens, shortest))
+            lengths = self.examples.lengths[rows]
+            real.append(tokens_of_groups(lengths, self.devices, self.parts).max(axis=1))
+        return choose_sizes(
+            np.concatenate(seq_lens), np.concatenate(real), self.unpadded_sizes
+        )
 
     @functools.cached_property
     def _order(self) -> Callable[[int], np.ndarray]:
@@ -237,9 +303,9 @@ class TrainBatches(Generic[B]):
             return self.make_batch(**arrays)
         # Every group has the size of the fullest, on whichever host that is.
         lengths = self.examples.lengths[chosen]
-        indices = real_indices(
-            lengths, seq_len, self.devices, self.parts, self.unpadded_sizes
-        )
+        real = tokens_of_groups(lengths, self.devices, self.parts).max()
+        size = padded_length(int(real), self._sizes[seq_len])
+        indices = real_indices(lengths, seq_len, self.devices, self.parts, size)
         first, last = (
             row * len(indices) // self.batch_size
             for row in (self.rows.start, self.rows.stop)

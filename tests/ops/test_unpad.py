@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpt1_jax.ops.unpad import make_unpadding, pad, unpad
-from gpt1_jax.tasks.batches import real_indices
+from gpt1_jax.tasks.batches import real_indices, tokens_of_groups
 
 SEQ_LEN, WIDTH = 5, 3
 LENGTHS = np.array([[2], [5], [1], [4]])
@@ -43,7 +43,8 @@ def lay_out(indices, lengths, y):
 @functools.cache
 def laid_out(devices):
     """What `lay_out` comes to; `y` is also behind the last token."""
-    indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, unpadded_sizes=10)
+    size = tokens_of_groups(LENGTHS, devices, parts=1).max() + 1
+    indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, size=size)
     y = np.cos(np.arange(indices.size * WIDTH, dtype=np.float32))
     y = y.reshape(*indices.shape, WIDTH)
     return y, jax.device_get(lay_out(indices, LENGTHS.ravel(), y))

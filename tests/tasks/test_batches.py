@@ -12,11 +12,13 @@ from gpt1_jax.data.windows import read_ahead
 from gpt1_jax.tasks.batches import (
     EncodedExamples,
     TrainBatches,
+    choose_sizes,
     draw_examples,
     eval_batches,
     padded_length,
     padded_lengths,
     real_indices,
+    tokens_of_groups,
 )
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.training.steps import Batch
@@ -326,33 +328,69 @@ def test_train_batches_of_all_hosts_are_the_global_batch(hosts):
     parts=st.integers(1, 3),
     rows=st.integers(1, 3),
     num_seqs=st.integers(1, 3),
-    sizes=st.integers(1, 20),
+    more=st.integers(0, 20),
     seed=st.integers(0, 99),
 )
 def test_real_indices_list_the_tokens_of_each_group(
-    devices, parts, rows, num_seqs, sizes, seed
+    devices, parts, rows, num_seqs, more, seed
 ):
     """A device's rows are contiguous; a part takes every `parts`-th of them."""
     shape, seq_len = (devices, rows, parts, num_seqs), 6
     lengths = np.random.default_rng(seed).integers(1, seq_len + 1, shape)
-    indices = real_indices(
-        lengths.reshape(-1, num_seqs), seq_len, devices, parts, sizes
-    )
+    batch = lengths.reshape(-1, num_seqs)
+    tokens = tokens_of_groups(batch, devices, parts)
+    size = tokens.max() + more
+    indices = real_indices(batch, seq_len, devices, parts, size)
     padded = rows * num_seqs * seq_len
     assert indices.dtype == np.int32
-    assert indices.shape[0] == devices * parts
-    most = 0
+    assert indices.shape == (devices * parts, size)
     for device in range(devices):
         for part in range(parts):
             listed = indices[device * parts + part]
             own = lengths[device, :, part].ravel()
             expected = [n * seq_len + t for n, k in enumerate(own) for t in range(k)]
+            assert tokens[device * parts + part] == len(expected)
             assert listed[: len(expected)].tolist() == expected
             assert (listed[len(expected) :] == padded).all()
-            most = max(most, len(expected))
-    unit = -(-padded // sizes)
-    assert indices.shape[1] % unit == 0
-    assert indices.shape[1] - unit < most <= indices.shape[1]
+
+
+@few
+@given(most=st.integers(1, 12), seed=st.integers(0, 99))
+def test_sizes_hold_every_batch_and_more_of_them_compute_less(most, seed):
+    rng = np.random.default_rng(seed)
+    seq_lens, real = rng.choice([64, 128], 400), rng.integers(1, 2000, 400)
+
+    def computed(sizes):
+        batches = zip(seq_lens, real, strict=True)
+        return sum(padded_length(n, sizes[t]) for t, n in batches)
+
+    sizes = choose_sizes(seq_lens, real, most)
+    assert list(sizes) == [64, 128]
+    assert sum(map(len, sizes.values())) <= max(most, 2)
+    for seq_len, own in sizes.items():
+        assert own == sorted(set(own))
+        assert not any(size % 16 for size in own)
+        assert 0 <= own[-1] - real[seq_lens == seq_len].max() < 16
+    fewer = choose_sizes(seq_lens, real, sum(map(len, sizes.values())) - 1)
+    if fewer != sizes:
+        assert computed(sizes) + 25 * real.mean() <= computed(fewer)
+
+
+def test_a_short_run_has_one_size_for_each_length():
+    """Others would save less than compiling them takes."""
+    found = choose_sizes(np.array([32] * 9 + [64]), np.arange(100, 200, 10), 8)
+    assert found == {32: [192], 64: [192]}
+
+
+def test_sizes_are_those_of_the_whole_run():
+    """So a run that is resumed compiles nothing else, and two passes fit."""
+    encoded = examples_of(np.random.default_rng(0).integers(1, 21, (400, 1)).tolist())
+    batches = train_batches(encoded, num_steps=150)
+    run = [batches[step] for step in range(len(batches))]
+    found = {(b.tokens.shape[-1], b.real_indices.shape[-1]) for b in run}
+    chosen = {(t, size) for t, own in batches._sizes.items() for size in own}
+    assert found == chosen
+    assert 2 < len(found) <= 8
 
 
 def test_train_batches_list_real_tokens_unless_told_not_to():
