@@ -104,8 +104,9 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             # Batches are padded to the first of these lengths that fits.
             seq_len_buckets=(32, 64, 128, 256, 512),
             # In training, only attention sees padding: elsewhere, a batch is filled up
-            # to one of at most so many sizes, chosen for a run. 0: padding is left in.
-            unpadded_sizes=8,
+            # to one of a run's sizes, of which there are one for each length or at most
+            # this many. 0: padding is left in.
+            unpadded_sizes=16,
         ),
         head=config_dict.create(
             dropout=0.1,  # sec. 4.1, on the state at the extract token

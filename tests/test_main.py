@@ -463,7 +463,7 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
     # Biases of keys and of choices have no gradient but rounding, and Adam divides a
     # gradient by its size: not by less than this.
     base |= {"eval.first_epoch_steps": (), "optimizer.eps": 1e-4}
-    base |= {"data.unpadded_sizes": 4, "suite.keep_checkpoints": True}
+    base |= {"suite.keep_checkpoints": True}
     alone, joined = (tmp_path / name for name in ("alone", "joined"))
     finetune.run(finetune_config("rte+copa", base), str(alone))
     config = "--config=configs/finetune.py:rte+copa"

@@ -15,7 +15,7 @@ _WORDS = ("bcd", "efg", "hi", "cbe", "gif", "dh", "feb", "ice")
 
 
 def tiny_finetune_overrides(init_from, data_dir):
-    """Overrides of configs/finetune.py: 3 epochs of 4 steps, one shape of batches."""
+    """Overrides of configs/finetune.py: 3 epochs of 4 steps, batches of one shape."""
     return {
         "init_from": str(init_from),
         "data.source": "jsonl",

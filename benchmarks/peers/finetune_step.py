@@ -119,6 +119,7 @@ def run_sizes(
     return choose_sizes(
         np.array([padded_length(each.max(), seq_lens) for each in batches]),
         np.array([tokens_of_groups(each, devices, 1).max() for each in batches]),
+        batches[0].size // devices,
         load_config("finetune", flags.task).data.unpadded_sizes,
     )
 

@@ -3,8 +3,8 @@
 C sequences make an example: one text, two orders, or one for each choice. A batch is
 padded to the shortest of a few lengths that holds all of it, so few shapes are
 compiled. A training batch also lists where its real tokens are, which makes padding
-cheap; the sizes of these lists are chosen for the run. The batch at a step is a pure
-function of (seed, step), as in pre-training.
+cheap; the sizes of these lists are chosen for the run. The examples of a step are a
+pure function of (seed, step), as in pre-training.
 """
 
 import dataclasses
@@ -19,7 +19,9 @@ from gpt1_jax.config.finetune import TaskDataConfig
 from gpt1_jax.tasks.task import Example
 
 _DRAW_SEED = 0  # all runs see the same examples
-_UNIT = 16  # sizes of batches are multiples of it
+# Sizes of batches without padding are multiples of 1/32 of the padded size: so seeds
+# choose the same ones.
+_GRID = 32
 # On two CPU cores, compiling a program took as long as so many updates.
 _STEPS_TO_COMPILE = 25
 
@@ -159,7 +161,7 @@ def tokens_of_groups(lengths: np.ndarray, devices: int, parts: int) -> np.ndarra
 
 
 def choose_sizes(
-    seq_lens: np.ndarray, real: np.ndarray, most: int
+    seq_lens: np.ndarray, real: np.ndarray, num_seqs: int, most: int
 ) -> dict[int, list[int]]:
     """The sizes R for `real_indices` that batches of each length T may have in a run.
 
@@ -170,12 +172,14 @@ def choose_sizes(
     Args:
       seq_lens: [steps] T of each batch.
       real: [steps] integers, the real tokens of its fullest group.
+      num_seqs: N, the sequences of a group.
       most: how many there may be, unless there are more T.
 
     Returns:
       For each T its R, rising.
     """
-    rounded = -(-real // _UNIT) * _UNIT
+    unit = -(-num_seqs * seq_lens // _GRID)
+    rounded = -(-real // unit) * unit
     (lengths, needed), counts = np.unique(
         [seq_lens, rounded], axis=1, return_counts=True
     )
@@ -274,8 +278,12 @@ class TrainBatches(Generic[B]):
             seq_lens.append(np.take(self.seq_lens, shortest))
             lengths = self.examples.lengths[rows]
             real.append(tokens_of_groups(lengths, self.devices, self.parts).max(axis=1))
+        num_seqs = self.batch_size * self.examples.num_seqs
         return choose_sizes(
-            np.concatenate(seq_lens), np.concatenate(real), self.unpadded_sizes
+            np.concatenate(seq_lens),
+            np.concatenate(real),
+            num_seqs // (self.devices * self.parts),
+            self.unpadded_sizes,
         )
 
     @functools.cached_property

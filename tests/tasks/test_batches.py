@@ -364,33 +364,41 @@ def test_sizes_hold_every_batch_and_more_of_them_compute_less(most, seed):
         batches = zip(seq_lens, real, strict=True)
         return sum(padded_length(n, sizes[t]) for t, n in batches)
 
-    sizes = choose_sizes(seq_lens, real, most)
+    sizes = choose_sizes(seq_lens, real, 32, most)
     assert list(sizes) == [64, 128]
     assert sum(map(len, sizes.values())) <= max(most, 2)
     for seq_len, own in sizes.items():
         assert own == sorted(set(own))
-        assert not any(size % 16 for size in own)
-        assert 0 <= own[-1] - real[seq_lens == seq_len].max() < 16
-    fewer = choose_sizes(seq_lens, real, sum(map(len, sizes.values())) - 1)
+        assert not any(size % seq_len for size in own)  # 32 sequences, 1/32 of them
+        assert 0 <= own[-1] - real[seq_lens == seq_len].max() < seq_len
+    fewer = choose_sizes(seq_lens, real, 32, sum(map(len, sizes.values())) - 1)
     if fewer != sizes:
         assert computed(sizes) + 25 * real.mean() <= computed(fewer)
 
 
 def test_a_short_run_has_one_size_for_each_length():
     """Others would save less than compiling them takes."""
-    found = choose_sizes(np.array([32] * 9 + [64]), np.arange(100, 200, 10), 8)
-    assert found == {32: [192], 64: [192]}
+    found = choose_sizes(np.array([32] * 9 + [64]), np.arange(100, 200, 10), 8, 16)
+    assert found == {32: [184], 64: [192]}
 
 
-def test_sizes_are_those_of_the_whole_run():
-    """So a run that is resumed compiles nothing else, and two passes fit."""
-    encoded = examples_of(np.random.default_rng(0).integers(1, 21, (400, 1)).tolist())
-    batches = train_batches(encoded, num_steps=150)
-    run = [batches[step] for step in range(len(batches))]
-    found = {(b.tokens.shape[-1], b.real_indices.shape[-1]) for b in run}
+@pytest.mark.parametrize(("devices", "parts", "num_seqs"), [(1, 1, 1), (2, 2, 2)])
+def test_sizes_are_those_of_the_whole_run(devices, parts, num_seqs):
+    """So a run that is resumed compiles nothing else, and all hosts take the same."""
+    lengths = np.random.default_rng(0).integers(1, 21, (400, num_seqs))
+    encoded = examples_of(lengths.tolist())
+    layout = dict(num_steps=600, devices=devices, parts=parts)
+    batches = train_batches(encoded, **layout)
+    by_host = [train_batches(encoded, rows=rows, **layout) for rows in host_rows(4, 2)]
     chosen = {(t, size) for t, own in batches._sizes.items() for size in own}
+    found = set()
+    for step in range(600):
+        batch = batches[step]
+        found.add((batch.tokens.shape[-1], batch.real_indices.shape[-1]))
+        if devices == 2:
+            assert_same_batch(joined([host[step] for host in by_host]), batch)
     assert found == chosen
-    assert 2 < len(found) <= 8
+    assert len(found) > len({seq_len for seq_len, _ in found})
 
 
 def test_train_batches_list_real_tokens_unless_told_not_to():
