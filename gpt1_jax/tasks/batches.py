@@ -156,8 +156,14 @@ def tokens_of_groups(lengths: np.ndarray, devices: int, parts: int) -> np.ndarra
     Returns:
       [.., S] integers, S = devices * parts.
     """
-    by_row = lengths.sum(-1).reshape(*lengths.shape[:-2], devices, -1, parts)
-    return by_row.sum(-2).reshape(*lengths.shape[:-2], devices * parts)
+    return _by_group(lengths, devices, parts).sum(-1)
+
+
+def _by_group(lengths: np.ndarray, devices: int, parts: int) -> np.ndarray:
+    """[.., B, C] lengths as [.., S, N], N sequences of each group."""
+    *steps, _, num_seqs = lengths.shape
+    rows = lengths.reshape(*steps, devices, -1, parts, num_seqs).swapaxes(-3, -2)
+    return rows.reshape(*steps, devices * parts, -1)
 
 
 def choose_sizes(
@@ -216,8 +222,7 @@ def real_indices(
       [S, R] int32, S = devices * parts: token t of sequence n in a group of N
       sequences has the index n * T + t. Each row is filled up with N * T.
     """
-    by_part = lengths.reshape(devices, -1, parts, lengths.shape[1]).swapaxes(1, 2)
-    grouped = by_part.reshape(devices * parts, -1)  # [S, N]
+    grouped = _by_group(lengths, devices, parts)
     real = np.arange(seq_len) < grouped[:, :, None]
     real = real.reshape(len(grouped), -1)  # [S, N T]
     indices = np.full((len(grouped), size), real.shape[1], np.int32)
