@@ -4,8 +4,9 @@ import jax
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.ops.unpad import BandShapes
 from gpt1_jax.parallel.mesh import state_sharding
-from gpt1_jax.tasks.batches import real_indices, tokens_of_groups
+from gpt1_jax.tasks.batches import lengths_by_group, real_indices
 from gpt1_jax.training.steps import Batch
 
 
@@ -30,11 +31,16 @@ def made_up_batch(
 
 
 def unpadded(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
-    """The batch with the indices of its real tokens."""
+    """The batch with the indices of its real tokens, and two bands."""
     seq_len = batch.tokens.shape[-1]
-    size = tokens_of_groups(batch.lengths, devices, parts).max() + 3  # some padding
+    lengths = lengths_by_group(batch.lengths, devices, parts)
+    size = lengths.sum(-1).max() + 3  # some padding
     indices = real_indices(batch.lengths, seq_len, devices, parts, size)
-    return batch._replace(real_indices=indices)
+    longest = np.sort(lengths)[:, ::-1].max(axis=0)
+    half = len(longest) // 2
+    shapes = (half, seq_len), (len(longest) - half, int(longest[half]))
+    bands = BandShapes(shape for shape in shapes if shape[0])
+    return batch._replace(real_indices=indices, bands=bands)
 
 
 def on_devices(state, mesh: jax.sharding.Mesh):

@@ -10,7 +10,7 @@ output each. It trains the classifier alone, as `jax_*_no_lm` does. `jax_*` adds
 paper's auxiliary language model, and `jax_*_padded` pads all sequences to 512.
 
 Batches come from a few that repeat, so that each shape is compiled before the clock
-starts; each is filled up to a size that suits a run of 375. Turns and processes are
+starts; each is laid out as suits a run of 375. Turns and processes are
 those of `train_step.py`.
 """
 
@@ -31,11 +31,12 @@ from benchmarks.paper_model import (
     pretrain_config,
     token_probabilities,
 )
+from gpt1_jax.ops.unpad import BandShapes
 from gpt1_jax.tasks.batches import (
-    choose_sizes,
+    choose_layouts,
+    lengths_by_group,
     padded_length,
     real_indices,
-    tokens_of_groups,
 )
 from gpt1_jax.training.steps import Batch
 
@@ -105,10 +106,10 @@ def draw_lengths(
     return np.repeat(lengths.astype(np.int32)[:, None], task.num_seqs, axis=1)
 
 
-def run_sizes(
+def run_layouts(
     flags: argparse.Namespace, seq_lens: Sequence[int], devices: int
-) -> dict[int, list[int]]:
-    """The sizes of batches in a run of `RUN_STEPS` such steps, the timed ones first."""
+) -> dict[int, dict[int, BandShapes]]:
+    """The batches' layouts in a run of `RUN_STEPS` such steps, the timed ones first."""
     generator = np.random.default_rng(1)
     timed = itertools.islice(draw_examples(flags), flags.distinct)
     batches = [batch.lengths for batch in timed]
@@ -116,10 +117,9 @@ def run_sizes(
         draw_lengths(generator, TASKS[flags.task], flags.batch)
         for _ in range(RUN_STEPS - len(batches))
     ]
-    return choose_sizes(
+    return choose_layouts(
         np.array([padded_length(each.max(), seq_lens) for each in batches]),
-        np.array([tokens_of_groups(each, devices, 1).max() for each in batches]),
-        batches[0].size // devices,
+        lengths_by_group(np.stack(batches), devices, parts=1),
         load_config("finetune", flags.task).data.unpadded_sizes,
     )
 
@@ -173,7 +173,7 @@ def build_jax(
     buckets = () if padded else data.seq_len_buckets
     seq_lens = (*(size for size in buckets if size < flags.seq_len), flags.seq_len)
     devices = data_parallelism(mesh)
-    sizes = run_sizes(flags, seq_lens, devices)
+    layouts = run_layouts(flags, seq_lens, devices)
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]
@@ -181,10 +181,11 @@ def build_jax(
         tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, seq_len - longest)))
         batch = batch._replace(tokens=tokens)
         if not padded:
-            real = tokens_of_groups(batch.lengths, devices, parts=1).max()
-            size = padded_length(real, sizes[seq_len])
+            real = lengths_by_group(batch.lengths, devices, parts=1).sum(-1).max()
+            size = padded_length(real, tuple(layouts[seq_len]))
             indices = real_indices(batch.lengths, seq_len, devices, parts=1, size=size)
-            batch = batch._replace(real_indices=indices)
+            bands = layouts[seq_len][size]
+            batch = batch._replace(real_indices=indices, bands=bands)
         return to_global_batch(batch, mesh)
 
     def update(batch: Batch) -> jax.Array:

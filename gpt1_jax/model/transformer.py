@@ -30,12 +30,13 @@ from gpt1_jax.ops.attention import (
     Memory,
     attention_probs,
     cached_attention,
+    causal_attention,
     empty_memory,
 )
-from gpt1_jax.ops.dropout import dropout
+from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.layer_norm import Branch
-from gpt1_jax.ops.unpad import pad, unpad
+from gpt1_jax.ops.unpad import noise_of_bands, pad, pad_in_bands, unpad, unpad_bands
 from gpt1_jax.parallel.exchange import (
     Gathered,
     SplitTable,
@@ -139,20 +140,34 @@ class Attention(nn.Module):
         cfg = self.config
         dtype, embed_dim = jnp.dtype(cfg.dtype), x.shape[-1]
         qkv = Dense(3 * embed_dim, dtype, name="c_attn")(x)
-        qkv = pad(qkv, context.unpadding)  # [N, T, 3 D]
-        query, key, value = split_heads(qkv, cfg.num_heads)
         if context.cache is not None and memory is not None:
+            query, key, value = split_heads(qkv, cfg.num_heads)
             places = context.cache.taken, context.cache.padding
             attended, memory = cached_attention(query, key, value, memory, *places)
+            attended = join_heads(attended)
         elif context.tree is not None:
-            attended = context.tree.attend(query, key, value)
+            attended = join_heads(context.tree.attend(*split_heads(qkv, cfg.num_heads)))
         else:
-            attend = resolve_name(FORMS[cfg.attention_form])
-            site = block_site(layer, ATTN_PROBS)
-            attended = attend(query, key, value, cfg.attn_dropout, context.noise, site)
-        attended = attended.reshape(*qkv.shape[:2], embed_dim)
-        attended = unpad(attended, context.unpadding)
+            attended = self.of_sequences(qkv, block_site(layer, ATTN_PROBS), context)
         return _last_dense(cfg, embed_dim)(attended), memory
+
+    def of_sequences(
+        self, qkv: jax.Array, site: int | jax.Array, context: Context
+    ) -> jax.Array:
+        """Attention within whole sequences: [.., 3 D] to [.., D] for each token."""
+        cfg, noise, unpadding = self.config, context.noise, context.unpadding
+        form = resolve_name(FORMS[cfg.attention_form])
+
+        def attend(qkv: jax.Array, noise: Noise | None, **options: int) -> jax.Array:
+            parts = split_heads(qkv, cfg.num_heads)
+            return join_heads(form(*parts, cfg.attn_dropout, noise, site, **options))
+
+        if unpadding is None or unpadding.bands is None or form is not causal_attention:
+            return unpad(attend(pad(qkv, unpadding), noise), unpadding)
+        seq_len, bands = unpadding.slots.shape[1], unpadding.bands
+        parts = zip(pad_in_bands(qkv, bands), noise_of_bands(noise, bands), strict=True)
+        attended = [attend(*part, mask_len=seq_len) for part in parts]
+        return unpad_bands(attended, bands)
 
 
 class MLP(nn.Module):
@@ -178,6 +193,11 @@ def split_heads(qkv: jax.Array, num_heads: int) -> list[jax.Array]:
     heads = (*qkv.shape[:2], num_heads, qkv.shape[-1] // (3 * num_heads))
     parts = jnp.split(qkv, 3, axis=-1)
     return [split_units(part.reshape(heads), 2) for part in parts]
+
+
+def join_heads(x: jax.Array) -> jax.Array:
+    """[N, T, H, K] to [N, T, D]."""
+    return x.reshape(*x.shape[:2], -1)
 
 
 def _run_layers(

@@ -68,6 +68,7 @@ def causal_attention(
     dropout_rate: float,
     noise: Noise | None,
     site: int | jax.Array,
+    mask_len: int = 0,
 ) -> jax.Array:
     """softmax(Q K^T / sqrt(K)) V over the keys at or before each query (sec. 3.1).
 
@@ -80,6 +81,8 @@ def causal_attention(
       dropout_rate: dropout rate of the probabilities, applied after the softmax.
       noise: this step's noise; None for no dropout.
       site: dropout site of the probabilities.
+      mask_len: the length whose dropout masks to use, of which those of T tokens are
+        the first part; 0: T.
 
     Returns:
       [N, T, H, K] in the inputs' dtype.
@@ -87,7 +90,7 @@ def causal_attention(
     mask = None
     if noise is not None and dropout_rate > 0.0:
         mask = site_words(noise, site), noise.rows
-    return _blocked(query, key, value, mask, dropout_rate)
+    return _blocked(query, key, value, mask, dropout_rate, mask_len or query.shape[1])
 
 
 class Memory(NamedTuple):
@@ -174,21 +177,23 @@ def _weighted(probs: jax.Array, values: jax.Array) -> jax.Array:
 _Mask = tuple[jax.Array, jax.Array]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def _blocked(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
     mask: _Mask | None,
     dropout_rate: float,
+    mask_len: int,
 ) -> jax.Array:
-    return _blocked_fwd(query, key, value, mask, dropout_rate)[0]
+    return _blocked_fwd(query, key, value, mask, dropout_rate, mask_len)[0]
 
 
-def _blocked_fwd(query, key, value, mask, dropout_rate):
+def _blocked_fwd(query, key, value, mask, dropout_rate, mask_len):
     """One block of queries after another, each with the keys that it sees."""
     query = heads_first(query)
     key_value = heads_first(jnp.concatenate([key, value]))  # [2 N, H, T, K]
+    mask_shape = query.shape[1], mask_len, mask_len
     outputs, log_sums = [], []
     for start, stop in _blocks(query.shape[2]):
         rows, columns = slice(start, stop), slice(0, stop)
@@ -198,7 +203,7 @@ def _blocked_fwd(query, key, value, mask, dropout_rate):
         highest = scores.max(-1, keepdims=True)
         weights = jnp.exp(scores - highest)
         total = weights.sum(-1, keepdims=True)
-        drop = _block_dropout(mask, query.shape, rows, columns, dropout_rate)
+        drop = _block_dropout(mask, mask_shape, rows, columns, dropout_rate)
         kept = drop(weights).astype(value.dtype)
         summed = product("NHTS,NHSK->NHTK", kept, values)
         outputs.append((summed / total).astype(value.dtype))
@@ -208,7 +213,7 @@ def _blocked_fwd(query, key, value, mask, dropout_rate):
     return output, (query, key_value, output, log_sum, mask)
 
 
-def _blocked_bwd(dropout_rate, residuals, grad):
+def _blocked_bwd(dropout_rate, mask_len, residuals, grad):
     """One block of keys after another, each with the queries that see it.
 
     Probabilities and masks are recomputed. With P the probabilities, M the scaled mask
@@ -217,7 +222,8 @@ def _blocked_bwd(dropout_rate, residuals, grad):
     so XLA cannot compute Q K^T in the forward pass and keep it.
     """
     query, key_value, output, log_sum, mask = residuals
-    dtype, (num_seqs, _, seq_len, head_dim) = query.dtype, query.shape
+    dtype, (num_seqs, num_heads, seq_len, head_dim) = query.dtype, query.shape
+    mask_shape = num_heads, mask_len, mask_len
     correction = grad.astype(jnp.float32) * output.astype(jnp.float32)
     correction = correction.sum(-1).swapaxes(1, 2)[..., None]  # [N, H, T, 1]
     query_grad = jnp.concatenate([query, heads_first(grad)])  # [2 N, H, T, K]
@@ -230,7 +236,7 @@ def _blocked_bwd(dropout_rate, residuals, grad):
         scores, d_kept = jnp.split(products, 2)
         scores = _mask_future(scores / math.sqrt(head_dim), 0)
         probs = jnp.exp(scores - log_sum[:, :, rows])
-        drop = _block_dropout(mask, query.shape, rows, columns, dropout_rate)
+        drop = _block_dropout(mask, mask_shape, rows, columns, dropout_rate)
         d_scores = probs * (drop(d_kept) - correction[:, :, rows])
         d_scores = (d_scores / math.sqrt(head_dim)).astype(dtype)
         queries, grads = jnp.split(both, 2)
@@ -273,16 +279,15 @@ def _mask_future(scores: jax.Array, offset: int) -> jax.Array:
 
 def _block_dropout(
     mask: _Mask | None,
-    shape: tuple[int, ...],
+    shape: tuple[int, int, int],
     rows: slice,
     columns: slice,
     rate: float,
 ) -> Callable[[jax.Array], jax.Array]:
-    """Dropout on a block of the probabilities [H, T, T]; `shape` is [N, H, T, K]."""
+    """Dropout on a block of the probabilities; `shape` is that of their mask."""
     if mask is None:
         return lambda x: x
-    heads, seq_len = shape[1:3]
     places = ((part.start, part.stop - part.start) for part in (rows, columns))
-    window = (0, heads), *places
-    keep = keep_mask(*mask, (heads, seq_len, seq_len), rate, window, MASK_NDIM)
+    window = (0, shape[0]), *places
+    keep = keep_mask(*mask, shape, rate, window, MASK_NDIM)
     return lambda x: jnp.where(keep, x * keep_scale(rate), 0)

@@ -3,8 +3,8 @@
 C sequences make an example: one text, two orders, or one for each choice. A batch is
 padded to the shortest of a few lengths that holds all of it, so few shapes are
 compiled. A training batch also lists where its real tokens are, which makes padding
-cheap; the sizes of these lists are chosen for the run. The examples of a step are a
-pure function of (seed, step), as in pre-training.
+cheap, and in which bands attention pads sequences; both are chosen for the run. The
+examples of a step are a pure function of (seed, step), as in pre-training.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from gpt1_jax.config.finetune import TaskDataConfig
+from gpt1_jax.ops.unpad import BandShapes
 from gpt1_jax.tasks.task import Example
 
 _DRAW_SEED = 0  # all runs see the same examples
@@ -24,6 +25,8 @@ _DRAW_SEED = 0  # all runs see the same examples
 _GRID = 32
 # On two CPU cores, compiling a program took as long as so many updates.
 _STEPS_TO_COMPILE = 25
+# Bands are multiples of these: a length, and a part of a group's sequences.
+_BAND_UNIT, _BAND_PARTS = 32, 8
 
 Arrays = dict[str, np.ndarray]  # fields of `gpt1_jax.training.steps.Batch`, by name
 B = TypeVar("B")
@@ -145,8 +148,8 @@ def padded_length(length: int, lengths: Sequence[int]) -> int:
     return next(size for size in lengths if length <= size)
 
 
-def tokens_of_groups(lengths: np.ndarray, devices: int, parts: int) -> np.ndarray:
-    """The real tokens of each group of a batch, as `real_indices` forms them.
+def lengths_by_group(lengths: np.ndarray, devices: int, parts: int) -> np.ndarray:
+    """The lengths of a batch's sequences, in the groups of `real_indices`.
 
     Args:
       lengths: [.., B, C], real tokens of each sequence.
@@ -154,16 +157,37 @@ def tokens_of_groups(lengths: np.ndarray, devices: int, parts: int) -> np.ndarra
       parts: the parts of a device's rows, which it computes one after another.
 
     Returns:
-      [.., S] integers, S = devices * parts.
+      [.., S, N], N sequences in each of S = devices * parts groups.
     """
-    return _by_group(lengths, devices, parts).sum(-1)
-
-
-def _by_group(lengths: np.ndarray, devices: int, parts: int) -> np.ndarray:
-    """[.., B, C] lengths as [.., S, N], N sequences of each group."""
     *steps, _, num_seqs = lengths.shape
     rows = lengths.reshape(*steps, devices, -1, parts, num_seqs).swapaxes(-3, -2)
     return rows.reshape(*steps, devices * parts, -1)
+
+
+def choose_layouts(
+    seq_lens: np.ndarray, lengths: np.ndarray, most: int
+) -> dict[int, dict[int, BandShapes]]:
+    """The layouts that the batches of a run have; each is a program to compile.
+
+    Args:
+      seq_lens: [steps] T of each batch.
+      lengths: [steps, S, N], from `lengths_by_group`.
+      most: as for `choose_sizes`.
+
+    Returns:
+      For each T its sizes R, rising, and the bands for each.
+    """
+    real = lengths.sum(axis=-1).max(axis=1)
+    longest = np.sort(lengths)[..., ::-1].max(axis=1)
+    layouts = {}
+    for t, sizes in choose_sizes(seq_lens, real, lengths.shape[-1], most).items():
+        own = seq_lens == t
+        nearest = np.searchsorted(sizes, real)
+        layouts[t] = {
+            size: choose_bands(longest[own & (nearest == i)].max(axis=0), t)
+            for i, size in enumerate(sizes)
+        }
+    return layouts
 
 
 def choose_sizes(
@@ -202,6 +226,37 @@ def choose_sizes(
     return {t: sorted(own) for t, own in sizes.items()}
 
 
+def choose_bands(lengths: np.ndarray, seq_len: int) -> BandShapes:
+    """The bands in which attention pads the sequences of batches.
+
+    Attention to n sequences padded to length T_b takes n T_b^2. Starting with a single
+    band, the one is divided in two whose division saves most, as long as it saves an
+    eighth of what all take.
+
+    Args:
+      lengths: [N], the longest that each sequence of a group can be, falling.
+      seq_len: T, which no length exceeds.
+    """
+    padded = np.minimum(-(-lengths // _BAND_UNIT) * _BAND_UNIT, seq_len)
+    unit = -(-len(lengths) // _BAND_PARTS)
+
+    def bands(begins: Sequence[int]) -> BandShapes:
+        ends = [*begins[1:], len(lengths)]
+        spans = zip(begins, ends, strict=True)
+        return BandShapes((end - begin, int(padded[begin])) for begin, end in spans)
+
+    def work(begins: Sequence[int]) -> int:
+        return sum(count * size**2 for count, size in bands(begins))
+
+    begins = [0]
+    while True:
+        more = (sorted({*begins, at}) for at in range(unit, len(lengths), unit))
+        best = min(more, key=work, default=begins)
+        if work(best) > work(begins) * 7 / 8:
+            return bands(begins)
+        begins = best
+
+
 def real_indices(
     lengths: np.ndarray, seq_len: int, devices: int, parts: int, size: int
 ) -> np.ndarray:
@@ -222,7 +277,7 @@ def real_indices(
       [S, R] int32, S = devices * parts: token t of sequence n in a group of N
       sequences has the index n * T + t. Each row is filled up with N * T.
     """
-    grouped = _by_group(lengths, devices, parts)
+    grouped = lengths_by_group(lengths, devices, parts)
     real = np.arange(seq_len) < grouped[:, :, None]
     real = real.reshape(len(grouped), -1)  # [S, N T]
     indices = np.full((len(grouped), size), real.shape[1], np.int32)
@@ -272,24 +327,22 @@ class TrainBatches(Generic[B]):
         return self.examples.lengths.max(axis=1)
 
     @functools.cached_property
-    def _sizes(self) -> dict[int, list[int]]:
-        """What `choose_sizes` finds for the whole run."""
-        seq_lens, real = [], []
+    def _layouts(self) -> dict[int, dict[int, BandShapes]]:
+        """What `choose_layouts` finds for the whole run."""
+        seq_lens, lengths = [], []
         for first in range(0, self.num_steps, self.steps_per_epoch):
             steps = min(self.steps_per_epoch, self.num_steps - first)
             order = self._order(first // self.steps_per_epoch)
             rows = order[: steps * self.batch_size].reshape(steps, self.batch_size)
             shortest = np.searchsorted(self.seq_lens, self._longest[rows].max(axis=1))
             seq_lens.append(np.take(self.seq_lens, shortest))
-            lengths = self.examples.lengths[rows]
-            real.append(tokens_of_groups(lengths, self.devices, self.parts).max(axis=1))
-        num_seqs = self.batch_size * self.examples.num_seqs
-        return choose_sizes(
-            np.concatenate(seq_lens),
-            np.concatenate(real),
-            num_seqs // (self.devices * self.parts),
-            self.unpadded_sizes,
+            lengths.append(self._by_group(rows))
+        return choose_layouts(
+            np.concatenate(seq_lens), np.concatenate(lengths), self.unpadded_sizes
         )
+
+    def _by_group(self, rows: np.ndarray) -> np.ndarray:
+        return lengths_by_group(self.examples.lengths[rows], self.devices, self.parts)
 
     @functools.cached_property
     def _order(self) -> Callable[[int], np.ndarray]:
@@ -315,15 +368,18 @@ class TrainBatches(Generic[B]):
         if not self.unpadded_sizes:  # padding is left in
             return self.make_batch(**arrays)
         # Every group has the size of the fullest, on whichever host that is.
-        lengths = self.examples.lengths[chosen]
-        real = tokens_of_groups(lengths, self.devices, self.parts).max()
-        size = padded_length(int(real), self._sizes[seq_len])
-        indices = real_indices(lengths, seq_len, self.devices, self.parts, size)
+        real = self._by_group(chosen).sum(axis=-1).max()
+        layouts = self._layouts[seq_len]
+        size = padded_length(int(real), tuple(layouts))
+        indices = real_indices(
+            self.examples.lengths[chosen], seq_len, self.devices, self.parts, size
+        )
         first, last = (
             row * len(indices) // self.batch_size
             for row in (self.rows.start, self.rows.stop)
         )
-        return self.make_batch(**arrays, real_indices=indices[first:last])
+        arrays["real_indices"] = indices[first:last]
+        return self.make_batch(**arrays, bands=layouts[size])
 
 
 def eval_batches(

@@ -7,8 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.ops.unpad import make_unpadding, pad, unpad
-from gpt1_jax.tasks.batches import real_indices, tokens_of_groups
+from gpt1_jax.ops.dropout import Noise
+from gpt1_jax.ops.unpad import (
+    BandShapes,
+    make_unpadding,
+    noise_of_bands,
+    pad,
+    pad_in_bands,
+    unpad,
+    unpad_bands,
+)
+from gpt1_jax.tasks.batches import lengths_by_group, real_indices
 
 SEQ_LEN, WIDTH = 5, 3
 LENGTHS = np.array([[2], [5], [1], [4]])
@@ -43,7 +52,7 @@ def lay_out(indices, lengths, y):
 @functools.cache
 def laid_out(devices):
     """What `lay_out` comes to; `y` is also behind the last token."""
-    size = tokens_of_groups(LENGTHS, devices, parts=1).max() + 1
+    size = lengths_by_group(LENGTHS, devices, parts=1).sum(-1).max() + 1
     indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, size=size)
     y = np.cos(np.arange(indices.size * WIDTH, dtype=np.float32))
     y = y.reshape(*indices.shape, WIDTH)
@@ -92,3 +101,43 @@ def test_tokens_keep_their_positions_and_numbers(devices):
 def test_padding_that_is_left_in_changes_nothing():
     assert unpad(X, None) is X
     assert pad(X, None) is X
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_bands_hold_the_sequences_by_length(devices):
+    """And lead back, with the gradient of the same lookups; rows go with sequences."""
+    shapes = BandShapes({1: ((1, 5), (2, 4), (1, 1)), 2: ((1, 5), (1, 2))}[devices])
+    order = {1: [1, 3, 0, 2], 2: [1, 3, 0, 2]}[devices]  # device 1 has 2 and 3
+    y, _ = laid_out(devices)
+
+    @jax.jit
+    def both(y):
+        size = y.shape[1]
+        indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, size=size)
+        lengths = jnp.asarray(LENGTHS.ravel())
+        unpadding = make_unpadding(jnp.asarray(indices), lengths, SEQ_LEN, shapes)
+        bands = unpadding.bands
+        parts, transposed = jax.vjp(lambda y: pad_in_bands(y, bands), y)
+        noise = noise_of_bands(Noise(jax.random.key(0), jnp.asarray(ROWS)), bands)
+        rows = [own.rows for own in noise]
+        back = unpad_bands(parts, bands)
+        return parts, back, transposed(parts)[0], rows, pad(y, unpadding)
+
+    parts, back, gradient, rows, padded = jax.device_get(both(y))
+    sequences = np.array_split(order, np.cumsum([n * devices for n, _ in shapes])[:-1])
+    for part, own, numbers, (_, size) in zip(
+        parts, sequences, rows, shapes, strict=True
+    ):
+        assert sorted(numbers) == sorted(ROWS[own])
+        for sequence, number in zip(part, numbers, strict=True):
+            [n] = np.flatnonzero(number == ROWS)
+            np.testing.assert_array_equal(sequence, padded[n, :size])
+    real = np.arange(y.shape[1]) < LENGTHS.reshape(devices, -1).sum(1)[:, None]
+    np.testing.assert_array_equal(back, y * real[..., None])
+    np.testing.assert_array_equal(gradient, back)
+
+
+def test_without_noise_no_band_has_any():
+    lengths, indices = jnp.array([2, 1]), jnp.array([[0, 1, 3]])
+    unpadding = make_unpadding(indices, lengths, 3, BandShapes([(1, 3), (1, 1)]))
+    assert noise_of_bands(None, unpadding.bands) == [None, None]

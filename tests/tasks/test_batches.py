@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -12,13 +13,14 @@ from gpt1_jax.data.windows import read_ahead
 from gpt1_jax.tasks.batches import (
     EncodedExamples,
     TrainBatches,
+    choose_bands,
     choose_sizes,
     draw_examples,
     eval_batches,
+    lengths_by_group,
     padded_length,
     padded_lengths,
     real_indices,
-    tokens_of_groups,
 )
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.training.steps import Batch
@@ -98,8 +100,7 @@ def assert_same_batch(one, other):
 
 def joined(batches):
     """The rows of all hosts in one batch."""
-    fields = zip(*batches, strict=True)
-    return Batch(*(None if f[0] is None else np.concatenate(f) for f in fields))
+    return jax.tree.map(lambda *rows: np.concatenate(rows), *batches)
 
 
 # --- examples -------------------------------------------------------------------
@@ -338,7 +339,7 @@ def test_real_indices_list_the_tokens_of_each_group(
     shape, seq_len = (devices, rows, parts, num_seqs), 6
     lengths = np.random.default_rng(seed).integers(1, seq_len + 1, shape)
     batch = lengths.reshape(-1, num_seqs)
-    tokens = tokens_of_groups(batch, devices, parts)
+    tokens = lengths_by_group(batch, devices, parts).sum(-1)
     size = tokens.max() + more
     indices = real_indices(batch, seq_len, devices, parts, size)
     padded = rows * num_seqs * seq_len
@@ -382,6 +383,26 @@ def test_a_short_run_has_one_size_for_each_length():
     assert found == {32: [184], 64: [192]}
 
 
+@few
+@given(count=st.integers(1, 70), longest=st.integers(1, 512), seed=st.integers(0, 99))
+def test_bands_hold_the_sequences_and_compute_less(count, longest, seed):
+    lengths = np.random.default_rng(seed).integers(1, longest + 1, count)
+    lengths = np.sort(lengths)[::-1]
+    bands = choose_bands(lengths, longest)
+    own = np.repeat([size for _, size in bands], [number for number, _ in bands])
+    assert (lengths <= own).all()
+    assert own[0] <= longest
+    assert list(own) == sorted(own, reverse=True)
+    assert len(bands) <= 8
+    assert len({size for _, size in bands}) == len(bands)
+    assert (own**2).sum() <= own[0] ** 2 * count * (7 / 8) ** (len(bands) - 1)
+
+
+def test_a_long_sequence_does_not_pad_the_short_ones():
+    lengths = np.array([200, 90] + [40] * 14)
+    assert choose_bands(lengths, 256) == ((2, 224), (14, 64))
+
+
 @pytest.mark.parametrize(("devices", "parts", "num_seqs"), [(1, 1, 1), (2, 2, 2)])
 def test_sizes_are_those_of_the_whole_run(devices, parts, num_seqs):
     """So a run that is resumed compiles nothing else, and all hosts take the same."""
@@ -390,15 +411,20 @@ def test_sizes_are_those_of_the_whole_run(devices, parts, num_seqs):
     layout = dict(num_steps=600, devices=devices, parts=parts)
     batches = train_batches(encoded, **layout)
     by_host = [train_batches(encoded, rows=rows, **layout) for rows in host_rows(4, 2)]
-    chosen = {(t, size) for t, own in batches._sizes.items() for size in own}
+    chosen = {
+        (t, *layout) for t, own in batches._layouts.items() for layout in own.items()
+    }
     found = set()
     for step in range(600):
         batch = batches[step]
-        found.add((batch.tokens.shape[-1], batch.real_indices.shape[-1]))
+        found.add((batch.tokens.shape[-1], batch.real_indices.shape[-1], batch.bands))
+        falling = np.sort(lengths_by_group(batch.lengths, devices, parts))[:, ::-1]
+        longest = np.repeat(*np.array(batch.bands).T[::-1])
+        assert (falling <= longest).all(), "every sequence fits in its band"
         if devices == 2:
             assert_same_batch(joined([host[step] for host in by_host]), batch)
     assert found == chosen
-    assert len(found) > len({seq_len for seq_len, _ in found})
+    assert len(found) > len({seq_len for seq_len, _, _ in found})
 
 
 def test_train_batches_list_real_tokens_unless_told_not_to():
