@@ -35,7 +35,7 @@ def unpadded(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
     seq_len = batch.tokens.shape[-1]
     lengths = lengths_by_group(batch.lengths, devices, parts)
     size = lengths.sum(-1).max() + 3  # some padding
-    indices = real_indices(batch.lengths, seq_len, devices, parts, size)
+    indices = real_indices(lengths, seq_len, size)
     longest = np.sort(lengths)[:, ::-1].max(axis=0)
     half = len(longest) // 2
     shapes = (half, seq_len), (len(longest) - half, int(longest[half]))

@@ -1,6 +1,6 @@
 """Fine-tuning at the paper's size: this package against transformers.
 
-    python -m benchmarks.peers.finetune_step --task=sst2 [--batch=32] [--output=FILE]
+    python -m benchmarks.peers.finetune_step --task=sst2|qnli [--batch=32]
     python -m benchmarks.peers.finetune_step --task=race --batch=2
 
 Made-up examples whose lengths are distributed as those of the task in GPT-1's tokens.
@@ -41,7 +41,7 @@ from gpt1_jax.tasks.batches import (
 from gpt1_jax.training.steps import Batch
 
 NUM_SPECIALS = 3
-RUN_STEPS = 375  # whose batches' sizes are chosen together
+RUN_STEPS = 375  # whose batches' layouts are chosen together
 
 
 class Lengths(NamedTuple):
@@ -54,6 +54,7 @@ class Lengths(NamedTuple):
 
 TASKS = {  # of 1,500 training examples each
     "sst2": Lengths(1, 2, (3, 4, 5, 6, 8, 9, 12, 15, 19, 25, 52)),
+    "qnli": Lengths(1, 2, (17, 31, 37, 41, 44, 47, 51, 57, 63, 74, 197)),
     "race": Lengths(4, 4, (84, 201, 261, 305, 338, 363, 386, 411, 440, 489, 512)),
 }
 
@@ -172,8 +173,8 @@ def build_jax(
     data = load_config("finetune", flags.task).data
     buckets = () if padded else data.seq_len_buckets
     seq_lens = (*(size for size in buckets if size < flags.seq_len), flags.seq_len)
-    devices = data_parallelism(mesh)
-    layouts = run_layouts(flags, seq_lens, devices)
+    sharing = data_parallelism(mesh)
+    layouts = run_layouts(flags, seq_lens, sharing)
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]
@@ -181,9 +182,9 @@ def build_jax(
         tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, seq_len - longest)))
         batch = batch._replace(tokens=tokens)
         if not padded:
-            real = lengths_by_group(batch.lengths, devices, parts=1).sum(-1).max()
-            size = padded_length(real, tuple(layouts[seq_len]))
-            indices = real_indices(batch.lengths, seq_len, devices, parts=1, size=size)
+            lengths = lengths_by_group(batch.lengths, sharing, parts=1)
+            size = padded_length(lengths.sum(-1).max(), tuple(layouts[seq_len]))
+            indices = real_indices(lengths, seq_len, size)
             bands = layouts[seq_len][size]
             batch = batch._replace(real_indices=indices, bands=bands)
         return to_global_batch(batch, mesh)

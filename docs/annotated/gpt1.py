@@ -739,7 +739,8 @@ table(("transformation", "a sequence", "target"), rows)
 #
 # Texts of different lengths are padded to one length. But outside attention, each token
 # is computed independently, so the padding can be left out: tokens are concatenated,
-# and padded again only for attention. The function and the dropout masks stay the same.
+# and padded again only for attention, in its usual form in a few bands of sequences of
+# similar length. The function and the dropout masks stay the same.
 
 # %% tags=["hide-input"]
 from gpt1_jax.ops.unpad import make_unpadding, pad, unpad
@@ -749,7 +750,7 @@ show(unpad, pad)
 
 # %%
 lengths = np.asarray([5, 3, 6, 2])
-indices = real_indices(lengths[:, None], 8, 1, 1, 16)
+indices = real_indices(lengths[None], 8, 16)
 how = make_unpadding(jnp.asarray(indices), jnp.asarray(lengths), 8)
 padded = jnp.where(np.arange(8) < lengths[:, None], np.arange(1, 5)[:, None], 0)
 print(padded, "\n\nunpadded:", unpad(padded, how))

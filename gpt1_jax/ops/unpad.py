@@ -24,11 +24,15 @@ class BandShapes(tuple[tuple[int, int], ...]):
 
 
 class Bands(NamedTuple):
-    """The sequences of each group by falling length, in bands."""
+    """The sequences of each group by falling length, in bands.
+
+    `unpadding` leads to all of them, laid end to end: its slots are [S, P], and its
+    indices are places among these P.
+    """
 
     shapes: BandShapes
     order: jax.Array  # [S, N / S] int32, the sequences, the longest first
-    unpadding: "Unpadding"  # of all bands, laid end to end: its slots are [S, P]
+    unpadding: "Unpadding"
 
 
 class Unpadding(NamedTuple):
@@ -74,27 +78,29 @@ def make_unpadding(
     first = jnp.cumsum(groups, axis=1) - groups
     t = jnp.arange(seq_len)
     slots = jnp.where(t < groups[..., None], first[..., None] + t, indices.shape[1])
-    bands = None if shapes is None else _make_bands(groups, slots, shapes, indices)
+    bands = (
+        None if shapes is None else _make_bands(groups, slots, shapes, indices.shape[1])
+    )
     return Unpadding(indices, slots.reshape(-1, seq_len), bands)
 
 
 def _make_bands(
-    lengths: jax.Array, slots: jax.Array, shapes: BandShapes, indices: jax.Array
+    lengths: jax.Array, slots: jax.Array, shapes: BandShapes, size: int
 ) -> Bands:
-    """The bands of S groups: `lengths` [S, N / S], `slots` [S, N / S, T]."""
+    """The bands of S groups of R places: `lengths` [S, N / S], `slots` [.., T]."""
     order = jnp.argsort(lengths, axis=1, descending=True)
     by_length = jnp.take_along_axis(slots, order[..., None], axis=1)
     of_bands = [
-        part[:, :, :size].reshape(len(slots), -1)
-        for part, (_, size) in zip(_split(by_length, shapes), shapes, strict=True)
+        part[:, :, :seq_len].reshape(len(slots), -1)
+        for part, (_, seq_len) in zip(_split(by_length, shapes), shapes, strict=True)
     ]
-    slots = jnp.concatenate(of_bands, axis=1)  # [S, P]
+    taken = jnp.concatenate(of_bands, axis=1)  # [S, P]
 
-    def inverse(slots: jax.Array) -> jax.Array:
-        places = jnp.full(indices.shape[1], len(slots), slots.dtype)
-        return places.at[slots].set(jnp.arange(len(slots)), mode="drop")
+    def inverse(taken: jax.Array) -> jax.Array:
+        places = jnp.full(size, len(taken), taken.dtype)
+        return places.at[taken].set(jnp.arange(len(taken)), mode="drop")
 
-    return Bands(shapes, order, Unpadding(jax.vmap(inverse)(slots), slots))
+    return Bands(shapes, order, Unpadding(jax.vmap(inverse)(taken), taken))
 
 
 def pad_in_bands(x: jax.Array, bands: Bands) -> list[jax.Array]:

@@ -25,7 +25,8 @@ _DRAW_SEED = 0  # all runs see the same examples
 _GRID = 32
 # On two CPU cores, compiling a program took as long as so many updates.
 _STEPS_TO_COMPILE = 25
-# Bands are multiples of these: a length, and a part of a group's sequences.
+# Bands are multiples of these: a length, and a part of a group's sequences. Yet seeds,
+# whose longest sequences meet otherwise, may choose different ones.
 _BAND_UNIT, _BAND_PARTS = 32, 8
 
 Arrays = dict[str, np.ndarray]  # fields of `gpt1_jax.training.steps.Batch`, by name
@@ -149,7 +150,10 @@ def padded_length(length: int, lengths: Sequence[int]) -> int:
 
 
 def lengths_by_group(lengths: np.ndarray, devices: int, parts: int) -> np.ndarray:
-    """The lengths of a batch's sequences, in the groups of `real_indices`.
+    """The lengths of a batch's sequences, a group for each device and part.
+
+    A device's rows are contiguous; part p of them is rows p, p + parts, ...: see
+    `gpt1_jax.training.steps.accumulated_gradients`.
 
     Args:
       lengths: [.., B, C], real tokens of each sequence.
@@ -252,35 +256,26 @@ def choose_bands(lengths: np.ndarray, seq_len: int) -> BandShapes:
     while True:
         more = (sorted({*begins, at}) for at in range(unit, len(lengths), unit))
         best = min(more, key=work, default=begins)
-        if work(best) > work(begins) * 7 / 8:
+        if work(best) >= work(begins) * 7 / 8:
             return bands(begins)
         begins = best
 
 
-def real_indices(
-    lengths: np.ndarray, seq_len: int, devices: int, parts: int, size: int
-) -> np.ndarray:
+def real_indices(lengths: np.ndarray, seq_len: int, size: int) -> np.ndarray:
     """The indices of the real tokens of a padded batch.
 
-    They are listed in groups, one for each device and part. A device's rows are
-    contiguous; part p of them is rows p, p + parts, ...: see
-    `gpt1_jax.training.steps.accumulated_gradients`.
-
     Args:
-      lengths: [B, C], real tokens of each sequence.
+      lengths: [S, N], real tokens of each sequence, from `lengths_by_group`.
       seq_len: T.
-      devices: the devices that share the batch.
-      parts: the parts of a device's rows, which it computes one after another.
       size: R, at least the real tokens of the fullest group.
 
     Returns:
-      [S, R] int32, S = devices * parts: token t of sequence n in a group of N
-      sequences has the index n * T + t. Each row is filled up with N * T.
+      [S, R] int32: token t of sequence n in a group of N sequences has the index
+      n * T + t. Each row is filled up with N * T.
     """
-    grouped = lengths_by_group(lengths, devices, parts)
-    real = np.arange(seq_len) < grouped[:, :, None]
-    real = real.reshape(len(grouped), -1)  # [S, N T]
-    indices = np.full((len(grouped), size), real.shape[1], np.int32)
+    real = np.arange(seq_len) < lengths[:, :, None]
+    real = real.reshape(len(lengths), -1)  # [S, N T]
+    indices = np.full((len(lengths), size), real.shape[1], np.int32)
     for row, group in zip(indices, real, strict=True):
         found = np.flatnonzero(group)
         row[: len(found)] = found
@@ -300,8 +295,8 @@ class TrainBatches(Generic[B]):
       batch_size: B, over all hosts.
       rows: the rows of every batch that this host loads.
       seq_lens: the lengths to pad batches to, from `padded_lengths`.
-      devices, parts: as for `real_indices`.
-      unpadded_sizes: `most` for `choose_sizes`; 0: padding is left in.
+      devices, parts: as for `lengths_by_group`.
+      unpadded_sizes: `most` for `choose_layouts`; 0: padding is left in.
       num_steps: the length of the run.
       seed: seed of the example orders.
     """
@@ -368,12 +363,10 @@ class TrainBatches(Generic[B]):
         if not self.unpadded_sizes:  # padding is left in
             return self.make_batch(**arrays)
         # Every group has the size of the fullest, on whichever host that is.
-        real = self._by_group(chosen).sum(axis=-1).max()
+        lengths = self._by_group(chosen)
         layouts = self._layouts[seq_len]
-        size = padded_length(int(real), tuple(layouts))
-        indices = real_indices(
-            self.examples.lengths[chosen], seq_len, self.devices, self.parts, size
-        )
+        size = padded_length(int(lengths.sum(axis=-1).max()), tuple(layouts))
+        indices = real_indices(lengths, seq_len, size)
         first, last = (
             row * len(indices) // self.batch_size
             for row in (self.rows.start, self.rows.stop)

@@ -32,7 +32,7 @@ class Batch(NamedTuple):
     lengths: Any  # [B, C] int32, real tokens of each sequence
     targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
     real_indices: Any = None  # [S, R] int32, see `tasks.batches.real_indices`
-    bands: BandShapes | None = None  # in which attention pads sequences, or as a whole
+    bands: BandShapes | None = None  # of each group, see `tasks.batches.choose_bands`
 
 
 Metrics = dict[str, jax.Array]

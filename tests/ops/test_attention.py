@@ -231,3 +231,30 @@ def test_cached_attention_takes_the_bfloat16_memory_of_accelerators():
         assert longer.keys.dtype == dtype
     expected = np.asarray(attended["float32"], np.float32)
     np.testing.assert_allclose(attended["bfloat16"], expected, rtol=2e-2)
+
+
+@pytest.mark.parametrize("length", [60, 140])  # one block and two
+def test_the_first_tokens_are_masked_as_in_the_longer_sequence(length):
+    """Causal: outputs and gradients are those of the sequence they begin."""
+    noise, whole = step_noise(3, jnp.int32(1), 2), (2, 160, 2, 8)
+
+    @jax.jit
+    def both(qkv, weights):
+        def alone(*qkv):
+            first = (x[:, :length] for x in qkv)
+            return causal_attention(*first, 0.5, noise, 1, mask_len=whole[1])
+
+        def within(*qkv):
+            return causal_attention(*qkv, 0.5, noise, 1)[:, :length]
+
+        return [
+            (output, gradients(weights))
+            for output, gradients in (jax.vjp(form, *qkv) for form in (alone, within))
+        ]
+
+    weights = random_qkv(1, (2, length, 2, 8))[0]
+    found, expected = both(random_qkv(shape=whole), weights)
+    for actual, other in zip(
+        jax.tree.leaves(found), jax.tree.leaves(expected), strict=True
+    ):
+        np.testing.assert_allclose(actual, other, atol=2e-5)

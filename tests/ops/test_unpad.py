@@ -52,8 +52,8 @@ def lay_out(indices, lengths, y):
 @functools.cache
 def laid_out(devices):
     """What `lay_out` comes to; `y` is also behind the last token."""
-    size = lengths_by_group(LENGTHS, devices, parts=1).sum(-1).max() + 1
-    indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, size=size)
+    lengths = lengths_by_group(LENGTHS, devices, parts=1)
+    indices = real_indices(lengths, SEQ_LEN, lengths.sum(-1).max() + 1)
     y = np.cos(np.arange(indices.size * WIDTH, dtype=np.float32))
     y = y.reshape(*indices.shape, WIDTH)
     return y, jax.device_get(lay_out(indices, LENGTHS.ravel(), y))
@@ -107,13 +107,13 @@ def test_padding_that_is_left_in_changes_nothing():
 def test_bands_hold_the_sequences_by_length(devices):
     """And lead back, with the gradient of the same lookups; rows go with sequences."""
     shapes = BandShapes({1: ((1, 5), (2, 4), (1, 1)), 2: ((1, 5), (1, 2))}[devices])
-    order = {1: [1, 3, 0, 2], 2: [1, 3, 0, 2]}[devices]  # device 1 has 2 and 3
+    order = [1, 3, 0, 2]
     y, _ = laid_out(devices)
 
     @jax.jit
     def both(y):
-        size = y.shape[1]
-        indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, size=size)
+        groups = lengths_by_group(LENGTHS, devices, parts=1)
+        indices = real_indices(groups, SEQ_LEN, y.shape[1])
         lengths = jnp.asarray(LENGTHS.ravel())
         unpadding = make_unpadding(jnp.asarray(indices), lengths, SEQ_LEN, shapes)
         bands = unpadding.bands

@@ -339,9 +339,10 @@ def test_real_indices_list_the_tokens_of_each_group(
     shape, seq_len = (devices, rows, parts, num_seqs), 6
     lengths = np.random.default_rng(seed).integers(1, seq_len + 1, shape)
     batch = lengths.reshape(-1, num_seqs)
-    tokens = lengths_by_group(batch, devices, parts).sum(-1)
+    grouped = lengths_by_group(batch, devices, parts)
+    tokens = grouped.sum(-1)
     size = tokens.max() + more
-    indices = real_indices(batch, seq_len, devices, parts, size)
+    indices = real_indices(grouped, seq_len, size)
     padded = rows * num_seqs * seq_len
     assert indices.dtype == np.int32
     assert indices.shape == (devices * parts, size)
