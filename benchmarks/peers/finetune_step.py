@@ -31,8 +31,9 @@ from benchmarks.paper_model import (
     pretrain_config,
     token_probabilities,
 )
-from gpt1_jax.ops.unpad import BandShapes
+from gpt1_jax.finetuning.bands import BandShapes
 from gpt1_jax.tasks.batches import (
+    Bands,
     choose_layouts,
     lengths_by_group,
     padded_length,
@@ -109,7 +110,7 @@ def draw_lengths(
 
 def run_layouts(
     flags: argparse.Namespace, seq_lens: Sequence[int], devices: int
-) -> dict[int, dict[int, BandShapes]]:
+) -> dict[int, dict[int, Bands]]:
     """The batches' layouts in a run of `RUN_STEPS` such steps, the timed ones first."""
     generator = np.random.default_rng(1)
     timed = itertools.islice(draw_examples(flags), flags.distinct)
@@ -185,7 +186,7 @@ def build_jax(
             lengths = lengths_by_group(batch.lengths, sharing, parts=1)
             size = padded_length(lengths.sum(-1).max(), tuple(layouts[seq_len]))
             indices = real_indices(lengths, seq_len, size)
-            bands = layouts[seq_len][size]
+            bands = BandShapes(layouts[seq_len][size])
             batch = batch._replace(real_indices=indices, bands=bands)
         return to_global_batch(batch, mesh)
 

@@ -21,6 +21,7 @@ from gpt1_jax.config.sections import LogConfig
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
+from gpt1_jax.finetuning.bands import make_batch
 from gpt1_jax.finetuning.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -420,7 +421,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
         ),
         batches=TrainBatches(
             examples=examples,
-            make_batch=Batch,
+            make_batch=make_batch,
             batch_size=config.train.batch_size,
             rows=host_rows(config.train.batch_size),
             seq_lens=seq_lens,

@@ -12,6 +12,7 @@ the attention probabilities, the attention output and the MLP output.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import Any
@@ -36,7 +37,7 @@ from gpt1_jax.ops.attention import (
 from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.layer_norm import Branch
-from gpt1_jax.ops.unpad import noise_of_bands, pad, pad_in_bands, unpad, unpad_bands
+from gpt1_jax.ops.unpad import pad, unpad
 from gpt1_jax.parallel.exchange import (
     Gathered,
     SplitTable,
@@ -164,10 +165,8 @@ class Attention(nn.Module):
 
         if unpadding is None or unpadding.bands is None or form is not causal_attention:
             return unpad(attend(pad(qkv, unpadding), noise), unpadding)
-        seq_len, bands = unpadding.slots.shape[1], unpadding.bands
-        parts = zip(pad_in_bands(qkv, bands), noise_of_bands(noise, bands), strict=True)
-        attended = [attend(*part, mask_len=seq_len) for part in parts]
-        return unpad_bands(attended, bands)
+        masked = functools.partial(attend, mask_len=unpadding.slots.shape[1])
+        return unpadding.bands.attend(masked, qkv, noise)
 
 
 class MLP(nn.Module):

@@ -3,36 +3,12 @@
 Except for attention, the decoder computes each token by itself, so it can leave out
 padding: `unpad` drops it, and `pad` puts zeros in its place where attention needs
 whole sequences. Each is the transpose of the other, and hence its gradient.
-
-There it costs time with the square of the padded length. So sequences can be sorted by
-length into bands, each padded to a length of its own.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-
-from gpt1_jax.ops.dropout import Noise
-
-
-@jax.tree_util.register_static
-class BandShapes(tuple[tuple[int, int], ...]):
-    """(N_b, T_b) of each band, its sequences in a group and their padded length."""
-
-
-class Bands(NamedTuple):
-    """The sequences of each group by falling length, in bands.
-
-    `unpadding` leads to all of them, laid end to end: its slots are [S, P], and its
-    indices are places among these P.
-    """
-
-    shapes: BandShapes
-    order: jax.Array  # [S, N / S] int32, the sequences, the longest first
-    unpadding: "Unpadding"
 
 
 class Unpadding(NamedTuple):
@@ -44,7 +20,7 @@ class Unpadding(NamedTuple):
 
     indices: jax.Array  # [S, R] int32, n * T + t within the group; N / S * T if empty
     slots: jax.Array  # [N, T] int32, the inverse; R for padding
-    bands: Bands | None = None  # for attention; None: all sequences are padded to T
+    bands: Any = None  # pads for attention, if not all to T: `finetuning.bands.Bands`
 
     @property
     def positions(self) -> jax.Array:
@@ -64,7 +40,7 @@ def make_unpadding(
     indices: jax.Array,
     lengths: jax.Array,
     seq_len: int,
-    shapes: BandShapes | None = None,
+    shapes: Any = None,
 ) -> Unpadding:
     """The padding removal of N sequences of the given lengths, padded to T.
 
@@ -72,67 +48,14 @@ def make_unpadding(
       indices: [S, R], indices of the real tokens, as in `Unpadding`.
       lengths: [N] integers, the number of real tokens in each sequence.
       seq_len: T.
-      shapes: the bands that a group's sequences fit in by falling length, if any.
+      shapes: `finetuning.bands.BandShapes` that a group's sequences fit in, if any.
     """
     groups = lengths.reshape(len(indices), -1)
     first = jnp.cumsum(groups, axis=1) - groups
     t = jnp.arange(seq_len)
     slots = jnp.where(t < groups[..., None], first[..., None] + t, indices.shape[1])
-    bands = (
-        None if shapes is None else _make_bands(groups, slots, shapes, indices.shape[1])
-    )
+    bands = shapes and shapes.lay_out(groups, slots, indices.shape[1])
     return Unpadding(indices, slots.reshape(-1, seq_len), bands)
-
-
-def _make_bands(
-    lengths: jax.Array, slots: jax.Array, shapes: BandShapes, size: int
-) -> Bands:
-    """The bands of S groups of R places: `lengths` [S, N / S], `slots` [.., T]."""
-    order = jnp.argsort(lengths, axis=1, descending=True)
-    by_length = jnp.take_along_axis(slots, order[..., None], axis=1)
-    of_bands = [
-        part[:, :, :seq_len].reshape(len(slots), -1)
-        for part, (_, seq_len) in zip(_split(by_length, shapes), shapes, strict=True)
-    ]
-    taken = jnp.concatenate(of_bands, axis=1)  # [S, P]
-
-    def inverse(taken: jax.Array) -> jax.Array:
-        places = jnp.full(size, len(taken), taken.dtype)
-        return places.at[taken].set(jnp.arange(len(taken)), mode="drop")
-
-    return Bands(shapes, order, Unpadding(jax.vmap(inverse)(taken), taken))
-
-
-def pad_in_bands(x: jax.Array, bands: Bands) -> list[jax.Array]:
-    """[S, R, ...] to each band's [S N_b, T_b, ...], 0 for padding."""
-    sizes = [count * size for count, size in bands.shapes]
-    parts = jnp.split(pad(x, bands.unpadding), np.cumsum(sizes)[:-1], axis=1)
-    return [
-        part.reshape(-1, size, *x.shape[2:])
-        for part, (_, size) in zip(parts, bands.shapes, strict=True)
-    ]
-
-
-def unpad_bands(parts: Sequence[jax.Array], bands: Bands) -> jax.Array:
-    """The inverse of `pad_in_bands`."""
-    flat = [part.reshape(len(bands.order), -1, *part.shape[2:]) for part in parts]
-    return unpad(jnp.concatenate(flat, axis=1), bands.unpadding)
-
-
-def noise_of_bands(noise: Noise | None, bands: Bands) -> list[Noise | None]:
-    """Each band's noise, from that of the N sequences."""
-    if noise is None:
-        return [None] * len(bands.shapes)
-    rows = noise.rows.reshape(bands.order.shape)
-    rows = jnp.take_along_axis(rows, bands.order, axis=1)
-    parts = _split(rows, bands.shapes)
-    return [Noise(noise.key, part.reshape(-1)) for part in parts]
-
-
-def _split(by_length: jax.Array, shapes: BandShapes) -> list[jax.Array]:
-    """[S, N / S, ...] in order of length as [S, N_b, ...] for each band."""
-    counts = [count for count, _ in shapes]
-    return jnp.split(by_length, np.cumsum(counts)[:-1], axis=1)
 
 
 def unpad(x: jax.Array, unpadding: Unpadding | None) -> jax.Array:

@@ -16,7 +16,6 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from gpt1_jax.config.finetune import TaskDataConfig
-from gpt1_jax.ops.unpad import BandShapes
 from gpt1_jax.tasks.task import Example
 
 _DRAW_SEED = 0  # all runs see the same examples
@@ -29,6 +28,8 @@ _STEPS_TO_COMPILE = 25
 # whose longest sequences meet otherwise, may choose different ones.
 _BAND_UNIT, _BAND_PARTS = 32, 8
 
+# (sequences, their padded length) of each band of a group, the longest first.
+Bands = tuple[tuple[int, int], ...]
 Arrays = dict[str, np.ndarray]  # fields of `gpt1_jax.training.steps.Batch`, by name
 B = TypeVar("B")
 X = TypeVar("X")
@@ -170,7 +171,7 @@ def lengths_by_group(lengths: np.ndarray, devices: int, parts: int) -> np.ndarra
 
 def choose_layouts(
     seq_lens: np.ndarray, lengths: np.ndarray, most: int
-) -> dict[int, dict[int, BandShapes]]:
+) -> dict[int, dict[int, Bands]]:
     """The layouts that the batches of a run have; each is a program to compile.
 
     Args:
@@ -230,7 +231,7 @@ def choose_sizes(
     return {t: sorted(own) for t, own in sizes.items()}
 
 
-def choose_bands(lengths: np.ndarray, seq_len: int) -> BandShapes:
+def choose_bands(lengths: np.ndarray, seq_len: int) -> Bands:
     """The bands in which attention pads the sequences of batches.
 
     Attention to n sequences padded to length T_b takes n T_b^2. Starting with a single
@@ -244,10 +245,10 @@ def choose_bands(lengths: np.ndarray, seq_len: int) -> BandShapes:
     padded = np.minimum(-(-lengths // _BAND_UNIT) * _BAND_UNIT, seq_len)
     unit = -(-len(lengths) // _BAND_PARTS)
 
-    def bands(begins: Sequence[int]) -> BandShapes:
+    def bands(begins: Sequence[int]) -> Bands:
         ends = [*begins[1:], len(lengths)]
         spans = zip(begins, ends, strict=True)
-        return BandShapes((end - begin, int(padded[begin])) for begin, end in spans)
+        return tuple((end - begin, int(padded[begin])) for begin, end in spans)
 
     def work(begins: Sequence[int]) -> int:
         return sum(count * size**2 for count, size in bands(begins))
@@ -322,7 +323,7 @@ class TrainBatches(Generic[B]):
         return self.examples.lengths.max(axis=1)
 
     @functools.cached_property
-    def _layouts(self) -> dict[int, dict[int, BandShapes]]:
+    def _layouts(self) -> dict[int, dict[int, Bands]]:
         """What `choose_layouts` finds for the whole run."""
         seq_lens, lengths = [], []
         for first in range(0, self.num_steps, self.steps_per_epoch):

@@ -18,7 +18,7 @@ from gpt1_jax.model.context import Context
 from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.dropout import Noise, step_noise
 from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
-from gpt1_jax.ops.unpad import BandShapes, Unpadding, make_unpadding, unpad
+from gpt1_jax.ops.unpad import Unpadding, make_unpadding, unpad
 from gpt1_jax.parallel.exchange import exchange_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.training.optimizer import Optimizer
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
     lengths: Any  # [B, C] int32, real tokens of each sequence
     targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
     real_indices: Any = None  # [S, R] int32, see `tasks.batches.real_indices`
-    bands: BandShapes | None = None  # of each group, see `tasks.batches.choose_bands`
+    bands: Any = None  # of each group, see `tasks.batches.choose_bands`
 
 
 Metrics = dict[str, jax.Array]

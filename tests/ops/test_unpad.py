@@ -7,16 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.ops.dropout import Noise
-from gpt1_jax.ops.unpad import (
+from gpt1_jax.finetuning.bands import (
     BandShapes,
-    make_unpadding,
     noise_of_bands,
-    pad,
     pad_in_bands,
-    unpad,
     unpad_bands,
 )
+from gpt1_jax.ops.dropout import Noise
+from gpt1_jax.ops.unpad import make_unpadding, pad, unpad
 from gpt1_jax.tasks.batches import lengths_by_group, real_indices
 
 SEQ_LEN, WIDTH = 5, 3

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tiny_tasks import finetune_config
 
 from gpt1_jax.data.windows import read_ahead
+from gpt1_jax.finetuning.bands import make_batch
 from gpt1_jax.tasks.batches import (
     EncodedExamples,
     TrainBatches,
@@ -80,7 +81,7 @@ def train_batches(encoded, batch_size=4, rows=slice(None), **overrides):
         num_steps=STEPS,
         seed=0,
     )
-    return TrainBatches(examples=encoded, make_batch=Batch, **values | overrides)
+    return TrainBatches(examples=encoded, make_batch=make_batch, **values | overrides)
 
 
 def all_batches(encoded, batch_size=4, rows=slice(None)):
