@@ -1,8 +1,11 @@
 """The walls of the house: which room may import which."""
 
 import ast
+import contextlib
 import importlib.metadata
+import json
 import re
+import subprocess
 import sys
 
 import pytest
@@ -150,6 +153,51 @@ def test_every_package_that_is_imported_is_required_or_its_extra_is_named():
             names = map(distribution, providers.get(package, [package]))
             listed = requirements[extras.get(package, "")]
             assert listed & set(names), f"{path}: {package} may not be installed"
+
+
+def test_only_what_uses_an_extra_needs_it():
+    extras = required()
+    base, rest = set(), list(extras.pop(""))
+    while rest:  # what is installed with the package alone
+        base.add(name := rest.pop())
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            lines = importlib.metadata.requires(name) or ()
+            needed = {distribution(line) for line in lines if "extra ==" not in line}
+            rest += needed - base
+    hidden = {
+        package
+        for package, providers in importlib.metadata.packages_distributions().items()
+        if not {*map(distribution, providers)} & (base | {"gpt1-jax"})
+    }
+    assert {"pyarrow", "tensorflow_datasets", "statsmodels"} <= hidden
+    names = {
+        ".".join(("gpt1_jax", *path.relative_to(PACKAGE).with_suffix("").parts))
+        for path in FILES
+        if path.name not in ("__init__.py", "__main__.py")
+    }
+    program = """
+import importlib, json, sys
+names, hidden = json.load(sys.stdin)
+sys.modules |= dict.fromkeys(hidden)
+for name in names:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        print(name)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps([sorted(names), sorted(hidden)]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {*result.stdout.split()} == {
+        "gpt1_jax.data.parquet",
+        "gpt1_jax.eval_harness",
+        "gpt1_jax.report.wandb",
+        "gpt1_jax.studies.lm_eval.model",
+    }
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

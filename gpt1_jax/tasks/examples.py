@@ -27,7 +27,6 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config.finetune import TaskDataConfig
-from gpt1_jax.data import parquet
 from gpt1_jax.data.files import find_files, from_where, locate
 from gpt1_jax.data.json_lines import parse_json_object
 from gpt1_jax.data.tables import FORMATS, read_rows, require_column, text_lines
@@ -402,6 +401,8 @@ def read_records(
         yield from _read_passages(path, subset)
         return
     if layout.format == "parquet":
+        from gpt1_jax.data import parquet  # which needs an extra
+
         for where, cells in parquet.read_rows(path):
             yield Record(cells, where, subset)
         return
