@@ -27,7 +27,12 @@ from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.data.gpt1_tokenizer import GPT1Tokenizer
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData
-from gpt1_jax.tasks.batches import TrainBatches, draw_examples, padded_lengths
+from gpt1_jax.tasks.batches import (
+    TOKENS_TO_COMPILE,
+    TrainBatches,
+    draw_examples,
+    padded_lengths,
+)
 from gpt1_jax.tasks.examples import load_split
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
@@ -128,6 +133,7 @@ def batch_sizes(
         devices=1,
         parts=1,
         unpadded_sizes=config.data.unpadded_sizes,
+        tokens_to_compile=TOKENS_TO_COMPILE["gpu"],
         num_steps=num_steps,
         seed=config.seeds[0],
     )

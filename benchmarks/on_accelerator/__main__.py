@@ -204,7 +204,7 @@ MEASUREMENTS = {
         ),
     ),
     "finetune": Measurement(
-        200,
+        400,
         script(
             "peers.finetune_step",
             ("--batch=32", "--steps=20", "--variants=hf_bf16,jax_bf16,jax_bf16_no_lm"),
@@ -212,7 +212,7 @@ MEASUREMENTS = {
         ),
     ),
     "generate": Measurement(
-        200,
+        300,
         script(
             "peers.generate",
             ("--batch=8", "--variants=gpt2_bf16,jax_bf16"),

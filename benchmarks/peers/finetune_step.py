@@ -33,6 +33,7 @@ from benchmarks.paper_model import (
 )
 from gpt1_jax.finetuning.bands import BandShapes
 from gpt1_jax.tasks.batches import (
+    TOKENS_TO_COMPILE,
     Bands,
     choose_layouts,
     lengths_by_group,
@@ -109,7 +110,10 @@ def draw_lengths(
 
 
 def run_layouts(
-    flags: argparse.Namespace, seq_lens: Sequence[int], devices: int
+    flags: argparse.Namespace,
+    seq_lens: Sequence[int],
+    devices: int,
+    tokens_to_compile: int,
 ) -> dict[int, dict[int, Bands]]:
     """The batches' layouts in a run of `RUN_STEPS` such steps, the timed ones first."""
     generator = np.random.default_rng(1)
@@ -123,6 +127,7 @@ def run_layouts(
         np.array([padded_length(each.max(), seq_lens) for each in batches]),
         lengths_by_group(np.stack(batches), devices, parts=1),
         load_config("finetune", flags.task).data.unpadded_sizes,
+        tokens_to_compile,
     )
 
 
@@ -175,7 +180,8 @@ def build_jax(
     buckets = () if padded else data.seq_len_buckets
     seq_lens = (*(size for size in buckets if size < flags.seq_len), flags.seq_len)
     sharing = data_parallelism(mesh)
-    layouts = run_layouts(flags, seq_lens, sharing)
+    tokens_to_compile = TOKENS_TO_COMPILE[jax.default_backend()]
+    layouts = run_layouts(flags, seq_lens, sharing, tokens_to_compile)
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]

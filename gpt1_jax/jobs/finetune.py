@@ -87,6 +87,7 @@ from gpt1_jax.tasks.baselines import (
     majority_baseline,
 )
 from gpt1_jax.tasks.batches import (
+    TOKENS_TO_COMPILE,
     EncodedExamples,
     TrainBatches,
     padded_length,
@@ -428,6 +429,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             devices=data_parallelism(mesh),
             parts=parts,
             unpadded_sizes=config.data.unpadded_sizes,
+            tokens_to_compile=TOKENS_TO_COMPILE[mesh.devices.flat[0].platform],
             num_steps=num_steps,
             seed=shared.seeds[0],
         ),

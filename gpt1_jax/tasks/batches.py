@@ -22,8 +22,9 @@ _DRAW_SEED = 0  # all runs see the same examples
 # Sizes of batches without padding are multiples of 1/32 of the padded size: so seeds
 # choose the same ones.
 _GRID = 32
-# On two CPU cores, compiling a program took as long as so many updates.
-_STEPS_TO_COMPILE = 25
+# Compiling a program takes as long as computing about so many tokens, by JAX's name of
+# the platform: two CPU cores, measured; an H100 and a v5e, by their compilers.
+TOKENS_TO_COMPILE = {"cpu": 20_000, "gpu": 13_000_000, "tpu": 13_000_000}
 # Bands are multiples of these: a length, and a part of a group's sequences. Yet seeds,
 # whose longest sequences meet otherwise, may choose different ones.
 _BAND_UNIT, _BAND_PARTS = 32, 8
@@ -170,14 +171,14 @@ def lengths_by_group(lengths: np.ndarray, devices: int, parts: int) -> np.ndarra
 
 
 def choose_layouts(
-    seq_lens: np.ndarray, lengths: np.ndarray, most: int
+    seq_lens: np.ndarray, lengths: np.ndarray, most: int, tokens_to_compile: int
 ) -> dict[int, dict[int, Bands]]:
     """The layouts that the batches of a run have; each is a program to compile.
 
     Args:
       seq_lens: [steps] T of each batch.
       lengths: [steps, S, N], from `lengths_by_group`.
-      most: as for `choose_sizes`.
+      most, tokens_to_compile: as for `choose_sizes`.
 
     Returns:
       For each T its sizes R, rising, and the bands for each.
@@ -185,7 +186,8 @@ def choose_layouts(
     real = lengths.sum(axis=-1).max(axis=1)
     longest = np.sort(lengths)[..., ::-1].max(axis=1)
     layouts = {}
-    for t, sizes in choose_sizes(seq_lens, real, lengths.shape[-1], most).items():
+    sizes_of = choose_sizes(seq_lens, real, lengths.shape[-1], most, tokens_to_compile)
+    for t, sizes in sizes_of.items():
         own = seq_lens == t
         nearest = np.searchsorted(sizes, real)
         layouts[t] = {
@@ -196,7 +198,11 @@ def choose_layouts(
 
 
 def choose_sizes(
-    seq_lens: np.ndarray, real: np.ndarray, num_seqs: int, most: int
+    seq_lens: np.ndarray,
+    real: np.ndarray,
+    num_seqs: int,
+    most: int,
+    tokens_to_compile: int,
 ) -> dict[int, list[int]]:
     """The sizes R for `real_indices` that batches of each length T may have in a run.
 
@@ -209,6 +215,7 @@ def choose_sizes(
       real: [steps] integers, the real tokens of its fullest group.
       num_seqs: N, the sequences of a group.
       most: how many there may be, unless there are more T.
+      tokens_to_compile: how many a further R must save in the run.
 
     Returns:
       For each T its R, rising.
@@ -224,7 +231,7 @@ def choose_sizes(
     while sum(map(len, sizes.values())) < most:
         saved = np.where(fits, (computed - needed[:, None]).clip(0), 0) @ counts
         best = saved.argmax()
-        if saved[best] < _STEPS_TO_COMPILE * real.mean():
+        if saved[best] < tokens_to_compile:
             break
         sizes[int(lengths[best])].append(int(needed[best]))
         computed[fits[best]] = computed[fits[best]].clip(max=needed[best])
@@ -298,6 +305,7 @@ class TrainBatches(Generic[B]):
       seq_lens: the lengths to pad batches to, from `padded_lengths`.
       devices, parts: as for `lengths_by_group`.
       unpadded_sizes: `most` for `choose_layouts`; 0: padding is left in.
+      tokens_to_compile: as for `choose_layouts`.
       num_steps: the length of the run.
       seed: seed of the example orders.
     """
@@ -310,6 +318,7 @@ class TrainBatches(Generic[B]):
     devices: int
     parts: int
     unpadded_sizes: int
+    tokens_to_compile: int
     num_steps: int
     seed: int
 
@@ -334,7 +343,10 @@ class TrainBatches(Generic[B]):
             seq_lens.append(np.take(self.seq_lens, shortest))
             lengths.append(self._by_group(rows))
         return choose_layouts(
-            np.concatenate(seq_lens), np.concatenate(lengths), self.unpadded_sizes
+            np.concatenate(seq_lens),
+            np.concatenate(lengths),
+            self.unpadded_sizes,
+            self.tokens_to_compile,
         )
 
     def _by_group(self, rows: np.ndarray) -> np.ndarray:

@@ -78,6 +78,7 @@ def train_batches(encoded, batch_size=4, rows=slice(None), **overrides):
         devices=1,
         parts=1,
         unpadded_sizes=8,
+        tokens_to_compile=25,
         num_steps=STEPS,
         seed=0,
     )
@@ -358,8 +359,12 @@ def test_real_indices_list_the_tokens_of_each_group(
 
 
 @few
-@given(most=st.integers(1, 12), seed=st.integers(0, 99))
-def test_sizes_hold_every_batch_and_more_of_them_compute_less(most, seed):
+@given(
+    most=st.integers(1, 12),
+    tokens=st.sampled_from([10_000, 25_000]),
+    seed=st.integers(0, 99),
+)
+def test_sizes_hold_every_batch_and_more_of_them_compute_less(most, tokens, seed):
     rng = np.random.default_rng(seed)
     seq_lens, real = rng.choice([64, 128], 400), rng.integers(1, 2000, 400)
 
@@ -367,22 +372,25 @@ def test_sizes_hold_every_batch_and_more_of_them_compute_less(most, seed):
         batches = zip(seq_lens, real, strict=True)
         return sum(padded_length(n, sizes[t]) for t, n in batches)
 
-    sizes = choose_sizes(seq_lens, real, 32, most)
+    sizes = choose_sizes(seq_lens, real, 32, most, tokens)
     assert list(sizes) == [64, 128]
     assert sum(map(len, sizes.values())) <= max(most, 2)
     for seq_len, own in sizes.items():
         assert own == sorted(set(own))
         assert not any(size % seq_len for size in own)  # 32 sequences, 1/32 of them
         assert 0 <= own[-1] - real[seq_lens == seq_len].max() < seq_len
-    fewer = choose_sizes(seq_lens, real, 32, sum(map(len, sizes.values())) - 1)
+    fewer = choose_sizes(seq_lens, real, 32, sum(map(len, sizes.values())) - 1, tokens)
     if fewer != sizes:
-        assert computed(sizes) + 25 * real.mean() <= computed(fewer)
+        assert computed(sizes) + tokens <= computed(fewer)
 
 
 def test_a_short_run_has_one_size_for_each_length():
     """Others would save less than compiling them takes."""
-    found = choose_sizes(np.array([32] * 9 + [64]), np.arange(100, 200, 10), 8, 16)
-    assert found == {32: [184], 64: [192]}
+    seq_lens, real = np.array([32] * 9 + [64]), np.arange(100, 200, 10)
+    assert choose_sizes(seq_lens, real, 8, 16, 4000) == {32: [184], 64: [192]}
+    long = choose_sizes(np.tile(seq_lens, 50), np.tile(real, 50), 8, 16, 4000)
+    assert long[64] == [192]
+    assert len(long[32]) > 1
 
 
 @few
