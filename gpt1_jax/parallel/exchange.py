@@ -36,7 +36,7 @@ def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., An
     Returns:
       The function of whole batches; to be jitted.
     """
-    if mesh.size == 1:
+    if data_parallelism(mesh) == 1:
         return function
 
     def on_all(params: Any, *arrays: jax.Array) -> Any:
@@ -78,7 +78,7 @@ def gradients_by_device(
       The function of whole batches; to be jitted. The gradients are sharded like the
       optimizer's state and summed in float32.
     """
-    if mesh.size == 1:
+    if data_parallelism(mesh) == 1:
         return gradients
     axis, devices = batch_axis(mesh), data_parallelism(mesh)
 

@@ -258,6 +258,12 @@ def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny):
     assert largest < positions * model.vocab_size, "logits stay where they are"
 
 
+def test_devices_that_all_share_the_batch_train_as_one_does(tiny):
+    model = tiny(num_heads=8)
+    actual = train(model, make_mesh(tensor_parallelism=8), optimizer=ADAM)
+    assert_same_training(actual, expected_of(model, optimizer=ADAM), 5e-6)
+
+
 @pytest.mark.parametrize(("dropout_on", "parts"), [("sum", 2), ("matrix", 8)])
 def test_accumulated_parts_equal_the_whole_batch(tiny, dropout_on, parts):
     model = tiny(embed_dropout_on=dropout_on)
