@@ -170,9 +170,13 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
         return _explain_unknown_flag(error.flagname, argv)
     text = str(error.args[0] if error.args else error)
     text = " ".join(text.replace("\\n", " ").replace("\\", "").split())
+    for key in _keys(argv):
+        if flag := next((arg for arg in argv if f"--config.{key}." in arg), ""):
+            return f"{flag}: config.{key} is a value, without keys of its own."
     if unknown := re.match(r"[\"']+(\w+)'(?: Did you mean \"(\w+)\")?", text):
         key, meant = unknown.groups()
-        flag = next((arg for arg in argv if f".{key}=" in arg), f"--config..{key}")
+        named = re.compile(rf"\.{key}[.=]")
+        flag = next(filter(named.search, argv), f"--config..{key}")
         hint = f"; did you mean {meant}?" if meant else _with_section(key, argv)
         return f"{flag}: there is no key {key!r}{hint}"
     if "Traceback" in text:  # in a configuration file; its last line says enough

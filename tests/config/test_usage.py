@@ -69,6 +69,15 @@ def test_a_key_without_its_section_gets_a_hint():
     assert line.endswith("no key 'num_steps'; did you mean --config.train.num_steps?")
 
 
+def test_a_section_that_is_none_is_named_with_its_flag():
+    flag = "--config.data.texts=x"
+    line = usage.explain(KeyError("'data'"), ["main", flag])
+    assert line == f"{flag}: there is no key 'data'."
+    flag = "--config.seed.first=3"
+    line = usage.explain(TypeError("string indices must be integers"), ["main", PRETRAIN, flag])
+    assert line == f"{flag}: config.seed is a value, without keys of its own."
+
+
 @pytest.mark.parametrize(
     ("name", "argv", "line"),
     [
