@@ -34,7 +34,7 @@ from benchmarks.paper_model import (
 from gpt1_jax.finetuning.bands import BandShapes
 from gpt1_jax.tasks.batches import (
     TOKENS_TO_COMPILE,
-    Bands,
+    BandSizes,
     choose_layouts,
     lengths_by_group,
     padded_length,
@@ -114,7 +114,7 @@ def run_layouts(
     seq_lens: Sequence[int],
     devices: int,
     tokens_to_compile: int,
-) -> dict[int, dict[int, Bands]]:
+) -> dict[int, dict[int, BandSizes]]:
     """The batches' layouts in a run of `RUN_STEPS` such steps, the timed ones first."""
     generator = np.random.default_rng(1)
     timed = itertools.islice(draw_examples(flags), flags.distinct)

@@ -30,7 +30,7 @@ TOKENS_TO_COMPILE = {"cpu": 20_000, "gpu": 13_000_000, "tpu": 13_000_000}
 _BAND_UNIT, _BAND_PARTS = 32, 8
 
 # (sequences, their padded length) of each band of a group, the longest first.
-Bands = tuple[tuple[int, int], ...]
+BandSizes = tuple[tuple[int, int], ...]
 Arrays = dict[str, np.ndarray]  # fields of `gpt1_jax.training.steps.Batch`, by name
 B = TypeVar("B")
 X = TypeVar("X")
@@ -172,7 +172,7 @@ def lengths_by_group(lengths: np.ndarray, devices: int, parts: int) -> np.ndarra
 
 def choose_layouts(
     seq_lens: np.ndarray, lengths: np.ndarray, most: int, tokens_to_compile: int
-) -> dict[int, dict[int, Bands]]:
+) -> dict[int, dict[int, BandSizes]]:
     """The layouts that the batches of a run have; each is a program to compile.
 
     Args:
@@ -238,7 +238,7 @@ def choose_sizes(
     return {t: sorted(own) for t, own in sizes.items()}
 
 
-def choose_bands(lengths: np.ndarray, seq_len: int) -> Bands:
+def choose_bands(lengths: np.ndarray, seq_len: int) -> BandSizes:
     """The bands in which attention pads the sequences of batches.
 
     Attention to n sequences padded to length T_b takes n T_b^2. Starting with a single
@@ -252,7 +252,7 @@ def choose_bands(lengths: np.ndarray, seq_len: int) -> Bands:
     padded = np.minimum(-(-lengths // _BAND_UNIT) * _BAND_UNIT, seq_len)
     unit = -(-len(lengths) // _BAND_PARTS)
 
-    def bands(begins: Sequence[int]) -> Bands:
+    def bands(begins: Sequence[int]) -> BandSizes:
         ends = [*begins[1:], len(lengths)]
         spans = zip(begins, ends, strict=True)
         return tuple((end - begin, int(padded[begin])) for begin, end in spans)
@@ -332,7 +332,7 @@ class TrainBatches(Generic[B]):
         return self.examples.lengths.max(axis=1)
 
     @functools.cached_property
-    def _layouts(self) -> dict[int, dict[int, Bands]]:
+    def _layouts(self) -> dict[int, dict[int, BandSizes]]:
         """What `choose_layouts` finds for the whole run."""
         seq_lens, lengths = [], []
         for first in range(0, self.num_steps, self.steps_per_epoch):

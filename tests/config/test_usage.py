@@ -74,7 +74,9 @@ def test_a_section_that_is_none_is_named_with_its_flag():
     line = usage.explain(KeyError("'data'"), ["main", flag])
     assert line == f"{flag}: there is no key 'data'."
     flag = "--config.seed.first=3"
-    line = usage.explain(TypeError("string indices must be integers"), ["main", PRETRAIN, flag])
+    line = usage.explain(
+        TypeError("string indices must be integers"), ["main", PRETRAIN, flag]
+    )
     assert line == f"{flag}: config.seed is a value, without keys of its own."
 
 
