@@ -111,6 +111,12 @@ def load_saved(path: epath.PathLike) -> Any:
         can run.
     """
     values = read_values(path)
+    if "job" not in values and "model_type" in values:  # as transformers writes it
+        raise UserError(
+            f"{path} is that of a folder for transformers; make a run of it with "
+            "--config=configs/convert.py:run --config.init_from="
+            f"{epath.Path(path).parent} --workdir=NEW."
+        )
     try:
         return load_values(values)
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ import dataclasses
 import fnmatch
 import glob
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,12 +56,14 @@ def fetch_files(address: str, key: str = "") -> str:
       file that matches, and perhaps some that were downloaded for another pattern.
 
     Raises:
+      MissingPackage: if they are Parquet, and what reads it is not installed.
       UserError: if there is no such dataset, revision or file; it is private, or has
         only code; or it cannot be reached, and not all files are here.
       OSError: if the disk lacks room.
     """
     named = f"{key}={address!r}" if key else repr(address)
     repository, pattern = _parse(address, named)
+    _require_reader([pattern])
     folder = _download(_find(repository, named), {pattern: named})
     return f"{folder}/{pattern}"
 
@@ -78,9 +80,11 @@ def fetch_tasks(tasks: Sequence[Task]) -> tuple[dict[str, Task], dict[str, str]]
 
     Raises:
       MissingData: if no task can be read.
+      MissingPackage: if what reads Parquet is not installed.
       UserError: if the Hub does not answer.
       OSError: if the disk lacks room.
     """
+    _require_reader([".parquet"])  # as all of them are
     commits: dict[Repository, _Commit] = {}
     found, missing = {}, {}
     for task in tasks:
@@ -155,6 +159,12 @@ def _find(repository: Repository, named: str) -> _Commit:
     return _Commit(repository, commit, files)
 
 
+def _require_reader(names: Iterable[str]) -> None:
+    """Raises a MissingPackage if files are Parquet, and nothing here reads it."""
+    if any(name.endswith(".parquet") for name in names):
+        import gpt1_jax.data.parquet  # noqa: F401
+
+
 def _download(commit: _Commit, named: Mapping[str, str]) -> str:
     """Downloads the files that match, unless they are here.
 
@@ -175,6 +185,7 @@ def _download(commit: _Commit, named: Mapping[str, str]) -> str:
         if not found:
             raise UserError(f"{each} {_why_nothing(commit, each)}")
         wanted |= dict.fromkeys(found)
+    _require_reader(wanted)
     missing = [name for name in wanted if not _is_here(commit, name)]
     if missing and not commit.is_reached:
         raise UserError(

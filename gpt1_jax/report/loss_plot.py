@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -66,7 +67,9 @@ def _at(name: str, record: Mapping[str, Any], unit: str = "") -> str:
 
 def save_figure(figure: "Figure", path: epath.Path) -> epath.Path:
     """Writes a figure as PNG to a local path or gs://, and returns the path."""
-    figure.savefig(picture := io.BytesIO(), format="png")
+    with warnings.catch_warnings():  # a letter that the font lacks becomes a box
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(picture := io.BytesIO(), format="png")
     write_whole(path, picture.getvalue())
     return path
 

@@ -32,7 +32,7 @@ def refuse_used(folder: epath.Path) -> None:
     if not all(map(is_left, held)) or (folder.exists() and not folder.is_dir()):
         raise FileExistsError(
             f"{folder} is not empty, and nothing in it is overwritten; name another "
-            "--workdir."
+            "folder, for a job as --workdir=DIR."
         )
     check_output(folder / CONFIG_FILE, "--workdir=DIR")
     if held:

@@ -206,7 +206,7 @@ def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
         for record in records:
             require_column(record.columns, column, record.where)
         if not records:
-            raise UserError(f"{paths['train']} has no rows below its header.")
+            raise UserError(f"{paths['train']} has no rows.")
         raise UserError(
             f"{paths['train']} has no labels in its column {column!r}; name another "
             "with --config.custom.label."

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config.finetune import TaskDataConfig
+from gpt1_jax.config.finetune import CUSTOM_TASK, TaskDataConfig
 from gpt1_jax.data.files import find_files, from_where, locate
 from gpt1_jax.data.json_lines import parse_json_object
 from gpt1_jax.data.tables import FORMATS, read_rows, require_column, text_lines
@@ -117,10 +117,11 @@ def _refuse_same(task: Task, train: list[Example], dev: list[Example]) -> None:
         return {(each.text, each.choices, each.label) for each in examples}
 
     if len(train) == len(dev) and content(train) == content(dev):
+        own = " --config.data.dev=FILE" if task.name == CUSTOM_TASK else ""
         raise UserError(
             f"{task.title}: the dev split holds the examples of the training split, "
             f"from {dev[0].where} on, so its score would say nothing about other "
-            "examples. Hold some out, for example as --config.data.dev=FILE; "
+            f"examples. Hold some out{own and ', for example as'}{own}; "
             "--config.eval.train_examples=NUMBER scores training examples."
         )
 

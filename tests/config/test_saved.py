@@ -172,6 +172,14 @@ def test_flatten_and_unflatten_are_inverse():
     assert saved.unflatten(saved.flatten(tree)) == tree
 
 
+def test_a_folder_for_transformers_is_to_be_converted(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "openai-gpt", "n_layer": 2}))
+    way_out = f"make a run of it with .*convert.py:run --config.init_from={tmp_path} "
+    with pytest.raises(UserError, match=way_out):
+        saved.load_saved(path)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

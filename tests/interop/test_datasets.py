@@ -1,5 +1,7 @@
 """Files of datasets on the Hub: the real client against a small server."""
 
+import sys
+
 import pytest
 from hub_server import commit_of, serve_hub, use_hub
 from tiny_run import load_config
@@ -7,8 +9,9 @@ from tiny_run import load_config
 from gpt1_jax import addresses
 from gpt1_jax import config as config_lib
 from gpt1_jax.data.documents import text_documents
-from gpt1_jax.errors import UserError
-from gpt1_jax.interop.datasets import fetch_files
+from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.interop.datasets import fetch_files, fetch_tasks
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 NAME = "people/letters"
 FILES = ("README.md", "data/a.parquet", "data/b.parquet", "data/more/c.parquet")
@@ -141,6 +144,19 @@ def test_a_hub_that_does_not_answer_is_one_line(server):
     server.broken = True
     with pytest.raises(UserError, match=r"the Hub does not answer .* a local file"):
         fetch_files(f"hf://datasets/{NAME}/data")
+
+
+@pytest.mark.parametrize("pattern", ["data/a.parquet", "data"])
+def test_what_reads_parquet_is_asked_for_before_it_is_downloaded(
+    server, monkeypatch, pattern
+):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "gpt1_jax.data.parquet", raising=False)
+    with pytest.raises(MissingPackage, match=r"pip install 'gpt1_jax\[text\]'"):
+        fetch_files(f"hf://datasets/{NAME}/{pattern}")
+    with pytest.raises(MissingPackage):
+        fetch_tasks([TASKS["sst2"]])
+    assert not [each for each in server.requests if each.startswith("GET /datasets")]
 
 
 def test_a_file_that_is_listed_and_not_sent_is_one_line(server, monkeypatch):

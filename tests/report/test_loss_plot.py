@@ -1,5 +1,6 @@
 """The plot of losses."""
 
+import pytest
 from etils import epath
 
 from gpt1_jax.report import loss_plot
@@ -12,6 +13,13 @@ def test_plot_is_a_picture_even_without_validation(tmp_path):
     path = plot_loss(epath.Path(tmp_path), "loss", "nats", guess=0.7)
     assert path == epath.Path(tmp_path) / "plots" / "loss.png"
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_lacks_are_no_warnings(tmp_path):
+    figure = loss_plot.new_figure(2, 2)
+    figure.suptitle("电脑")
+    assert loss_plot.save_figure(figure, epath.Path(tmp_path) / "a.png").exists()
 
 
 def test_a_loss_that_is_no_number_is_not_the_best(tmp_path, monkeypatch):
