@@ -226,13 +226,6 @@ class FinetuneConfig(JobConfig):
             f"{self.data.source!r}: a task of your own (configs/finetune.py:custom) is "
             "read from source='files', and published tasks from the others.",
         )
-        for name, path in self.data.paths().items():
-            require(
-                self.data.source == "files",
-                f"config.data.{name}={path!r} does not go with config.data.source="
-                f"{self.data.source!r}, which has files of its own; leave it out, or "
-                "describe a task of your own (configs/finetune.py:custom).",
-            )
         if isinstance(self.model, ModelSection):
             require(
                 self.data.max_seq_len <= self.model.max_seq_len,

@@ -170,9 +170,6 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
         return _explain_unknown_flag(error.flagname, argv)
     text = str(error.args[0] if error.args else error)
     text = " ".join(text.replace("\\n", " ").replace("\\", "").split())
-    for key in _keys(argv):
-        if flag := next((arg for arg in argv if f"--config.{key}." in arg), ""):
-            return f"{flag}: config.{key} is a value, without keys of its own."
     if unknown := re.match(r"[\"']+(\w+)'(?: Did you mean \"(\w+)\")?", text):
         key, meant = unknown.groups()
         named = re.compile(rf"\.{key}[.=]")
@@ -181,6 +178,10 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
         return f"{flag}: there is no key {key!r}{hint}"
     if "Traceback" in text:  # in a configuration file; its last line says enough
         text = re.split(r"(?<![A-Za-z.])[A-Za-z.]+(?:Error|Exception): ", text)[-1]
+    else:
+        for key in _keys(argv):
+            if flag := next((arg for arg in argv if f"--config.{key}." in arg), ""):
+                return f"{flag}: config.{key} is a value, without keys of its own."
     if unknown := re.search(r"has no preset '(.*)'; choose one of (.*)\.", text):
         near = difflib.get_close_matches(unknown[1], unknown[2].split(", "), 1)
         text += f" Did you mean {near[0]}?" if near else ""

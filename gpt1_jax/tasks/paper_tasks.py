@@ -473,7 +473,8 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
       user's own task are not given, it has those of the training file filled in.
 
     Raises:
-      UserError: if there is no such task, or the user's own contradicts itself.
+      UserError: if there is no such task, files are named beside a published one, or
+        the user's own contradicts itself.
     """
     if config.tasks == (CUSTOM_TASK,):
         if config.custom.name in TASKS:
@@ -483,6 +484,12 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
             )
         config = fill_in_labels(config)
         return [custom_task(config)], config
+    for name, path in config.data.paths().items():
+        raise UserError(
+            f"config.data.{name}={path!r} does not go with config.data.source="
+            f"{config.data.source!r}, which has files of its own; leave it out, or "
+            "describe a task of your own (configs/finetune.py:custom)."
+        )
     names = list(dict.fromkeys(config.tasks))
     if config.tasks == (ALL,):
         names = [task.name for task in _PAPER_TASKS]

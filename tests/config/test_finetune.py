@@ -177,7 +177,6 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
         ("sst2", {"transfer_layers": "²"}, ["transfer_layers='²'", "none"]),
         ("sst2", {"data__source": "files"}, ["'files'", "finetune.py:custom"]),
         ("custom", {"data__source": "tfds"}, ["'custom'", "source='files'"]),
-        ("sst2", {"data__dev": "d.csv"}, ["data.dev='d.csv'", "source='tfds'"]),
         ("sst2", {"data__source": "jsonl"}, ["'jsonl'", "--config.data.dir=DIR"]),
         ("sst2", {"data__source": "web"}, ["'web'", "official"]),
         ("babylm", {}, ["'babylm'", "--config.data.dir=DIR"]),

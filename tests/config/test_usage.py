@@ -80,6 +80,13 @@ def test_a_section_that_is_none_is_named_with_its_flag():
     assert line == f"{flag}: config.seed is a value, without keys of its own."
 
 
+def test_an_error_in_a_configuration_file_is_its_last_line(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text("def get_config():\n    raise ValueError('my own')\n")
+    error = ValueError("Traceback (most recent call last):\n  ValueError: my own")
+    assert usage.explain(error, ["main", f"--config={path}"]) == "my own"
+
+
 @pytest.mark.parametrize(
     ("name", "argv", "line"),
     [
