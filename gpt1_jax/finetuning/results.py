@@ -53,14 +53,19 @@ class Finished(NamedTuple):
         return self.config.transfer_layers == "none"
 
     def settings(self, by_content: bool) -> dict[str, Any]:
-        """The settings that it was trained with, except its seed, by flat key.
+        """The settings that it was trained with, by flat key.
+
+        The seed is left out, and how batches are padded, which changes random masks as
+        a seed does, and nothing else.
 
         Args:
           by_content: whether content digests of its examples stand for their paths.
         """
         values = fixed_values(self.config.to_dict())
         digests = {**saved_digests(self.result), "origin": None}
-        del values["seeds"], digests["origin"]  # the values name the origin
+        for key in ("seeds", "data.seq_len_buckets", "data.unpadded_sizes"):
+            values.pop(key, None)
+        del digests["origin"]  # the values name the origin
         if by_content:
             paths = marked_keys(FinetuneConfig, Content).keys() - {"init_from", "step"}
             values = {k: v for k, v in values.items() if k not in paths} | digests

@@ -15,7 +15,12 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.parallel.devices import check_jax
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoint_files import first_difference, is_saved, read_scores
+from gpt1_jax.runs.checkpoint_files import (
+    first_difference,
+    is_saved,
+    read_scores,
+    saved_steps,
+)
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
 
@@ -67,7 +72,8 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
     folder = run_folder.locate_run(workdir)
     config_file = folder / run_folder.CONFIG_FILE
     if not config_file.exists():
-        below = run_folder.runs_below(folder)
+        found = run_folder.runs_below(folder)
+        below = [each for each in found if saved_steps(epath.Path(each))] or found
         named = ", ".join(below[:_MOST_NAMED]) + ", .." * (len(below) > _MOST_NAMED)
         hint = f"Name one below it: {named}." if below else _NAME_A_RUN
         lacks = f"it has no {run_folder.CONFIG_FILE}"

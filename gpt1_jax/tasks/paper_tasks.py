@@ -473,8 +473,8 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
       user's own task are not given, it has those of the training file filled in.
 
     Raises:
-      UserError: if there is no such task, files are named beside a published one, or
-        the user's own contradicts itself.
+      UserError: if there is no such task, files or columns are named beside a
+        published one, or the user's own contradicts itself.
     """
     if config.tasks == (CUSTOM_TASK,):
         if config.custom.name in TASKS:
@@ -489,6 +489,12 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
             f"config.data.{name}={path!r} does not go with config.data.source="
             f"{config.data.source!r}, which has files of its own; leave it out, or "
             "describe a task of your own (configs/finetune.py:custom)."
+        )
+    for name, value in config.custom.described().items():
+        raise UserError(
+            f"config.custom.{name}={value!r} describes a task of your own, but "
+            f"config.tasks={config.tasks}; leave it out, or take "
+            "configs/finetune.py:custom."
         )
     names = list(dict.fromkeys(config.tasks))
     if config.tasks == (ALL,):

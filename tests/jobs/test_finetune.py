@@ -360,6 +360,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
         ({"transfer_layers": "2"}, "transfer_layers=2, but .* has 1 layer"),
         ({"data__source": "files"}, r"tasks=\('sst2',\).*data.source='files'"),
         ({"data__dev": "d.csv"}, r"data.dev='d.csv' does not .*source='jsonl'"),
+        ({"custom__text": ("a",)}, r"custom.text=\('a',\) .*tasks=\('sst2',\); leave"),
         ({"data__dir": "no/such"}, "no/such/sst2/train.jsonl does not exist"),
     ],
     ids=str,

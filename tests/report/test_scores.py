@@ -493,6 +493,15 @@ def test_a_seed_that_was_run_twice_counts_once():
     assert ours["full"]["RTE"] == "65.0 (60.0 to 70.0)"
 
 
+def test_padding_changes_masks_as_a_seed_does_and_makes_no_other_row():
+    padded = {"data__unpadded_sizes": 0, "data__seq_len_buckets": (8, 16)}
+    runs = [run("rte", accuracy=60), run("rte", 1, accuracy=50, **padded, **NONE)]
+    ours, _ = parsed_ablations(ablations_table(runs))
+    assert (ours["full"]["RTE"], ours["no_pretraining"]["RTE"]) == ("60.0", "50.0")
+    runs = [run("rte", accuracy=60), run("rte", 1, accuracy=70, **padded)]
+    assert scores.row_numbers(runs) == [0, 0]
+
+
 def layers(task, number, seed=0, **values):
     return run(task, seed, transfer_layers=str(number), **values)
 

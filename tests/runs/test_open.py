@@ -54,6 +54,10 @@ def test_a_folder_above_runs_is_refused_with_their_names(tmp_path):
     found = f"{tmp_path}/a, {tmp_path}/b/pretrain/small"
     with pytest.raises(FileNotFoundError, match=f"Name one below it: {found}"):
         open_run(str(tmp_path))
+    (saved := tmp_path / "a" / "checkpoints" / "3").mkdir(parents=True)
+    (saved / "manifest.json").touch()
+    with pytest.raises(FileNotFoundError, match=f"Name one below it: {tmp_path}/a\\.$"):
+        open_run(str(tmp_path))
 
 
 def test_a_folder_may_be_moved(copied, tmp_path):

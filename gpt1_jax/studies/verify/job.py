@@ -476,9 +476,11 @@ def _training_steps(config: VerifyConfig, sound: Mapping[int, Any]) -> tuple[int
     last = min((step for step in milestones if step > first), default=-1)
     if first in sound and last in sound:
         return first, last
+    possible = sorted(step for step in sound if step < max(milestones, default=-1))
     raise UserError(
         f"config.retrain_step={config.retrain_step!r} must be a sound saved step with "
-        f"a sound milestone after it; those are {sorted(sound)}."
+        "a sound milestone after it; "
+        + (f"those are {possible}." if possible else "there is none.")
     )
 
 

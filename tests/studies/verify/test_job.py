@@ -315,6 +315,7 @@ def test_a_text_that_has_changed_is_named(run, tmp_path, corpus_dir):
 def test_a_step_to_train_from_needs_a_milestone_after_it(run, tmp_path, step):
     [problem] = problems(tmp_path, retrain_step=step)
     assert f"config.retrain_step='{step}' must be a sound saved step" in problem
+    assert "those are [" in problem and "12" not in problem.partition("those are")[2]
 
 
 @pytest.mark.parametrize("target", ["huggingface", "openai"])
