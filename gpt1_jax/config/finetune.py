@@ -137,7 +137,7 @@ class CustomTaskConfig(Section):
         """The keys with a value that describes a task; `label` always has one."""
         given = dataclasses.asdict(self)
         del given["label"]
-        return {key: value for key, value in given.items() if value and any(value)}
+        return {key: value for key, value in given.items() if any(value)}
 
 
 @dataclasses.dataclass(frozen=True)

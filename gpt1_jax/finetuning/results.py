@@ -64,7 +64,7 @@ class Finished(NamedTuple):
         values = fixed_values(self.config.to_dict())
         digests = {**saved_digests(self.result), "origin": None}
         for key in ("seeds", "data.seq_len_buckets", "data.unpadded_sizes"):
-            values.pop(key, None)
+            del values[key]
         del digests["origin"]  # the values name the origin
         if by_content:
             paths = marked_keys(FinetuneConfig, Content).keys() - {"init_from", "step"}
