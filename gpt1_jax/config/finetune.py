@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
     BEST,
@@ -132,12 +132,6 @@ class CustomTaskConfig(Section):
     labels: DifferentNames
     score_range: Annotated[tuple[float, float], _score_range]
     metrics: DifferentNames
-
-    def described(self) -> dict[str, Any]:
-        """The keys with a value that describes a task; `label` always has one."""
-        given = dataclasses.asdict(self)
-        del given["label"]
-        return {key: value for key, value in given.items() if any(value)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -490,12 +490,13 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
             f"{config.data.source!r}, which has files of its own; leave it out, or "
             "describe a task of your own (configs/finetune.py:custom)."
         )
-    for name, value in config.custom.described().items():
-        raise UserError(
-            f"config.custom.{name}={value!r} describes a task of your own, but "
-            f"config.tasks={config.tasks}; leave it out, or take "
-            "configs/finetune.py:custom."
-        )
+    for name, value in dataclasses.asdict(config.custom).items():
+        if any(value) and name != "label":  # which always has a value
+            raise UserError(
+                f"config.custom.{name}={value!r} describes a task of your own, but "
+                f"config.tasks={config.tasks}; leave it out, or take "
+                "configs/finetune.py:custom."
+            )
     names = list(dict.fromkeys(config.tasks))
     if config.tasks == (ALL,):
         names = [task.name for task in _PAPER_TASKS]
