@@ -25,6 +25,7 @@ from gpt1_jax.inference.sampling import Filters, apply_filters, draw, make_filte
 from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Cache
 from gpt1_jax.model.language_model import Params
+from gpt1_jax.ops.cached_attention import in_lanes
 from gpt1_jax.ops.products import Transposed
 from gpt1_jax.parallel.devices import require_memory
 
@@ -32,6 +33,7 @@ from gpt1_jax.parallel.devices import require_memory
 _SMALLEST, _LARGEST_STEP = 32, 128
 # XLA's CPU backend is slow at bfloat16 products with one row.
 _FEWEST_ROWS = {"bfloat16": 2}
+_FEWEST_LANES = 64  # for a `LanesMemory`
 _ROUND = 32  # the most tokens drawn before they are copied to the host
 _READ_TOGETHER = 256  # tokens of prompts, padding included, unless one has more
 TOKEN_BYTES = 48  # the least memory of the host for a token that is drawn
@@ -244,11 +246,14 @@ class Decoder:
         """The size of a cache with more than `taken` places.
 
         It grows in steps, since all of it is read for each token, up to the longest
-        that contexts padded to `length` may get.
+        that contexts padded to `length` may get. In lanes, only what is taken is read.
         """
         shortest = length // 2 if length > _SMALLEST else 0
         most = min(self._config.max_new_tokens, self._model.max_seq_len - shortest)
-        return bucket(taken + 1, length + -(-most // _ROUND) * _ROUND)
+        longest = length + -(-most // _ROUND) * _ROUND
+        if _lanes_suit(self._model, self._batch_size):
+            return longest
+        return bucket(taken + 1, longest)
 
 
 def prepare(model: ModelConfig, params: Params) -> Params:
@@ -276,6 +281,13 @@ class _State(NamedTuple):
     seen: jax.Array | None  # [N, V] bool, for the repetition penalty
 
 
+def _lanes_suit(model: ModelConfig, num_rows: int) -> bool:
+    """Whether a batch keeps its memory in lanes: with few heads it is no faster."""
+    lanes = num_rows * model.num_heads
+    on_cpu = jax.default_backend() == "cpu"
+    return on_cpu and model.kind == "transformer" and lanes >= _FEWEST_LANES
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _start(
     model: ModelConfig, num_rows: int, length: int, size: int, seen_size: int
@@ -283,8 +295,11 @@ def _start(
     """A batch whose rows have yet to read `length` tokens each."""
     padding = jnp.zeros(num_rows, jnp.int32)
     cache = language_model.init_cache(model, padding, size)
+    layers = cache.layers
+    if _lanes_suit(model, num_rows):
+        layers = tuple(in_lanes(memory, model.dtype) for memory in layers)
     return _State(
-        cache=cache._replace(taken=jnp.int32(length)),
+        cache=cache._replace(layers=layers, taken=jnp.int32(length)),
         tokens=jnp.zeros(num_rows, jnp.int32),
         seeds=jnp.zeros(num_rows, jnp.uint32),
         seen=jnp.zeros((num_rows, seen_size), bool) if seen_size else None,
@@ -319,17 +334,30 @@ def _read_prompts(
     _, read = language_model.decode(model, params, tokens, empty)
     rows = first + jnp.arange(num_prompts)  # rows behind the last are dropped
 
-    def insert(all_rows: jax.Array, some: jax.Array) -> jax.Array:
-        """Arrays [N * M, ..] and [R * M, ..], which may be smaller along an axis."""
-        apart = all_rows.reshape(num_rows, -1, *all_rows.shape[1:])
-        some = some.reshape(num_prompts, -1, *some.shape[1:])
-        window = tuple(slice(size) for size in some.shape[1:])
-        apart = apart.at[rows, *window].set(some, mode="drop")
-        return apart.reshape(all_rows.shape)
+    lanes = _lanes_suit(model, num_rows)
+    layers = read.layers
+    if lanes:
+        layers = tuple(in_lanes(memory, model.dtype) for memory in layers)
 
+    def insert(all_rows: jax.Array, some: jax.Array, axis: int = 0) -> jax.Array:
+        """Arrays of N * M and R * M rows, which may be smaller along other axes."""
+
+        def apart(x: jax.Array, number: int) -> jax.Array:
+            return x.reshape(*x.shape[:axis], number, -1, *x.shape[axis + 1 :])
+
+        some = apart(some, num_prompts)
+        places = (
+            *map(slice, some.shape[:axis]),
+            rows,
+            *map(slice, some.shape[axis + 1 :]),
+        )
+        inserted = apart(all_rows, num_rows).at[places].set(some, mode="drop")
+        return inserted.reshape(all_rows.shape)
+
+    insert_layer = functools.partial(insert, axis=2 if lanes else 0)
     return _State(
         cache=Cache(
-            layers=jax.tree.map(insert, state.cache.layers, read.layers),
+            layers=jax.tree.map(insert_layer, state.cache.layers, layers),
             taken=state.cache.taken,
             padding=insert(state.cache.padding, padding),
         ),

@@ -26,14 +26,8 @@ from gpt1_jax.model.context import Cache, Context
 from gpt1_jax.model.embedding import embed
 from gpt1_jax.model.layers import Dense, LayerNorm
 from gpt1_jax.model.sites import ATTN_OUTPUT, ATTN_PROBS, MLP_OUTPUT, block_site
-from gpt1_jax.ops.attention import (
-    FORMS,
-    Memory,
-    attention_probs,
-    cached_attention,
-    causal_attention,
-    empty_memory,
-)
+from gpt1_jax.ops.attention import FORMS, attention_probs, causal_attention
+from gpt1_jax.ops.cached_attention import Memory, cached_attention, empty_memory
 from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.layer_norm import Branch

@@ -3,7 +3,6 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,86 +90,6 @@ def causal_attention(
     if noise is not None and dropout_rate > 0.0:
         mask = site_words(noise, site), noise.rows
     return _blocked(query, key, value, mask, dropout_rate, mask_len or query.shape[1])
-
-
-class Memory(NamedTuple):
-    """Keys and values of the tokens read so far, with room for more.
-
-    M = N H: all heads of the first sequence, then those of the next.
-    """
-
-    keys: jax.Array  # [M, S, K]
-    values: jax.Array  # [M, S, K]
-
-
-def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
-    """An empty memory for keys and values; `shape` is (N, S, H, K).
-
-    On a CPU the memory is always float32: XLA would convert all of a bfloat16 memory
-    for each token.
-    """
-    if jax.default_backend() == "cpu":
-        dtype = "float32"
-    num_seqs, size, num_heads, head_dim = shape
-    rows = num_seqs * num_heads, size, head_dim
-    return Memory(jnp.zeros(rows, dtype), jnp.zeros(rows, dtype))
-
-
-def cached_attention(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    memory: Memory,
-    taken: jax.Array,
-    padding: jax.Array,
-) -> tuple[jax.Array, Memory]:
-    """`causal_attention` of new tokens to those in memory and to each other.
-
-    Args:
-      query, key, value: [N, T, H, K], those of the new tokens.
-      memory: keys and values of the tokens before them, with room for T more.
-      taken: int32, how many places of the memory are taken.
-      padding: [N] int32, how many places at its beginning hold no token.
-
-    Returns:
-      [N, T, H, K] in the inputs' dtype, and the memory with the new tokens.
-    """
-    num_seqs, seq_len, num_heads, head_dim = query.shape
-    query, key, value = (
-        x.swapaxes(1, 2).reshape(-1, seq_len, head_dim) for x in (query, key, value)
-    )
-    memory = Memory(
-        *(
-            jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), taken, 1)
-            for old, new in zip(memory, (key, value), strict=True)
-        )
-    )
-    query = query.astype(memory.keys.dtype)
-    scores = product("MTK,MSK->MTS", query, memory.keys) / math.sqrt(head_dim)
-    places = jnp.arange(scores.shape[-1])
-    real = places >= jnp.repeat(padding, num_heads)[:, None, None]  # [M, 1, S]
-    seen = places <= taken + jnp.arange(seq_len)[:, None]  # [T, S]
-    probs = jax.nn.softmax(jnp.where(real & seen, scores, MASKED_SCORE), axis=-1)
-    attended = _weighted(probs.astype(value.dtype), memory.values).astype(value.dtype)
-    attended = attended.reshape(num_seqs, num_heads, seq_len, head_dim)
-    return attended.swapaxes(1, 2), memory
-
-
-def _weighted(probs: jax.Array, values: jax.Array) -> jax.Array:
-    """Sums of values: [M, T, S] x [M, S, K] -> [M, T, K] float32."""
-
-    def multiplied(probs: jax.Array, values: jax.Array) -> jax.Array:
-        return product("MTS,MSK->MTK", probs, values)
-
-    def summed(probs: jax.Array, values: jax.Array) -> jax.Array:
-        weighted = probs[:, 0, :, None] * values
-        return jnp.sum(weighted, axis=1, dtype=jnp.float32)[:, None]
-
-    probs = probs.astype(values.dtype)
-    if probs.shape[1] > 1:
-        return multiplied(probs, values)
-    # For one token, XLA's CPU backend computes the sum faster than the product.
-    return jax.lax.platform_dependent(probs, values, cpu=summed, default=multiplied)
 
 
 # Determines a dropout mask: its key as words [2], and the global rows [N].

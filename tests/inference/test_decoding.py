@@ -74,12 +74,18 @@ def expected_greedy(model, params, prompt, count):
     return tokens, log_probs
 
 
-@pytest.mark.parametrize("kind", ["transformer", "lstm"])
-def test_greedy_tokens_are_the_best_without_a_cache(model, kind):
+# Rows of which the heads of the tiny model are kept in lanes, on a CPU.
+IN_LANES = 32
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"), [("transformer", 4), ("transformer", IN_LANES), ("lstm", 4)]
+)
+def test_greedy_tokens_are_the_best_without_a_cache(model, kind, rows):
     """Also for a context that slides at once, or on the way."""
     model = dataclasses.replace(model, kind=kind, num_layers=2)
     params = large_params(model)
-    decoder = make(model, **{**GREEDY, "max_new_tokens": 50})
+    decoder = make(model, rows, **{**GREEDY, "max_new_tokens": 50})
     for prompt, found in zip(
         PROMPTS[:4], continued(decoder, params, PROMPTS[:4]), strict=True
     ):
@@ -89,16 +95,17 @@ def test_greedy_tokens_are_the_best_without_a_cache(model, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype", "how"),
+    ("kind", "dtype", "how", "rows"),
     [
-        ("transformer", "float32", SAMPLED),
-        ("transformer", "bfloat16", GREEDY),
-        ("lstm", "bfloat16", SAMPLED),
+        ("transformer", "float32", SAMPLED, 3),
+        ("transformer", "bfloat16", GREEDY, 3),
+        ("transformer", "bfloat16", SAMPLED, IN_LANES),
+        ("lstm", "bfloat16", SAMPLED, 3),
     ],
-    ids=["float32", "bfloat16", "lstm"],
+    ids=["float32", "bfloat16", "lanes", "lstm"],
 )
 def test_a_continuation_does_not_depend_on_its_neighbours(
-    model, kind, dtype, how, monkeypatch
+    model, kind, dtype, how, rows, monkeypatch
 ):
     """They are read 2 or 1 at a time, by their length; some slide on the way.
 
@@ -108,7 +115,7 @@ def test_a_continuation_does_not_depend_on_its_neighbours(
     model = dataclasses.replace(model, kind=kind, dtype=dtype)
     params = large_params(model)
     prepared = decoding.prepare(model, params)
-    decoder = make(model, batch_size=3, **{**how, "max_new_tokens": 40})
+    decoder = make(model, rows, **{**how, "max_new_tokens": 40})
     together = continued(decoder, prepared, PROMPTS)
     for seed, prompt in enumerate(PROMPTS):
         (alone,) = continued(decoder, prepared, [prompt], [seed])
@@ -123,6 +130,23 @@ def test_tokens_do_not_depend_on_how_many_are_drawn_at_a_time(model, params):
     for size in (1, 5):
         decoder = make(model, round_size=size, **SAMPLED)
         assert continued(decoder, params, PROMPTS[:3]) == whole
+
+
+def test_a_batch_in_lanes_compiles_one_program(model, params, monkeypatch):
+    """It has room for all tokens at once, since only places that are taken are read."""
+    sizes = []
+    decode = language_model.decode
+
+    def counted(model, params, tokens, cache):
+        if tokens.shape[1] == 1:
+            sizes.append(cache.layers[0].values.shape)
+        return decode(model, params, tokens, cache)
+
+    monkeypatch.setattr(language_model, "decode", counted)
+    decoder = make(model, IN_LANES + 1, **{**GREEDY, "max_new_tokens": 50})
+    continued(decoder, params, PROMPTS[:1])
+    head_dim = model.embed_dim // model.num_heads
+    assert sizes == [(96, head_dim, (IN_LANES + 1) * model.num_heads)]
 
 
 def test_seeds_differ_and_repeat(model, params):

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from gpt1_jax.ops.attention import (
-    Memory,
     attention_probs,
-    cached_attention,
     causal_attention,
-    empty_memory,
     plain_causal_attention,
+)
+from gpt1_jax.ops.cached_attention import (
+    Memory,
+    cached_attention,
+    empty_memory,
+    in_lanes,
 )
 from gpt1_jax.ops.dropout import dropout, step_noise
 
@@ -231,6 +234,30 @@ def test_cached_attention_takes_the_bfloat16_memory_of_accelerators():
         assert longer.keys.dtype == dtype
     expected = np.asarray(attended["float32"], np.float32)
     np.testing.assert_allclose(attended["bfloat16"], expected, rtol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_cached_attention_in_lanes_is_that_of_rows(dtype):
+    """One token at a time, over three blocks; a padding ends behind the first block."""
+    shape, padding = (2, 70, 3, 4), np.asarray([0, 33])
+    query, key, value = (x.astype(dtype) for x in random_qkv(shape=shape))
+    rows = empty_memory(shape, "float32")
+    lanes = in_lanes(rows, dtype)
+    assert lanes.keys.shape == (96, 4, 6)
+    cached = jax.jit(cached_attention)
+    for place in range(shape[1]):
+        new = [x[:, place : place + 1] for x in (query, key, value)]
+        expected, rows = cached(*new, rows, jnp.int32(place), padding)
+        attended, lanes = cached(*new, lanes, jnp.int32(place), padding)
+        real = np.flatnonzero(padding <= place)
+        attended, expected = (
+            np.asarray(x, np.float32)[real] for x in (attended, expected)
+        )
+        error = 2e-2 if dtype == "bfloat16" else 1e-6  # of probabilities and results
+        np.testing.assert_allclose(attended, expected, rtol=error, atol=error)
+    again = in_lanes(rows, dtype)
+    np.testing.assert_array_equal(lanes.keys, again.keys, strict=True)
+    np.testing.assert_array_equal(lanes.values, again.values, strict=True)
 
 
 @pytest.mark.parametrize("length", [60, 140])  # one block and two

@@ -1,0 +1,166 @@
+"""Causal attention of new tokens, which keeps the keys and values of those before."""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gpt1_jax.ops.attention import MASKED_SCORE
+from gpt1_jax.ops.products import product
+
+_LANES_BLOCK = 32  # places of a `LanesMemory` that are read together
+
+
+class Memory(NamedTuple):
+    """Keys and values of the tokens read so far, with room for more.
+
+    M = N H: all heads of the first sequence, then those of the next.
+    """
+
+    keys: jax.Array  # [M, S, K]
+    values: jax.Array  # [M, S, K]
+
+
+class LanesMemory(Memory):
+    """`Memory` as [S, K, M], for one token at a time on a CPU.
+
+    Its vectors hold the same number of many heads. Those of bfloat16 are kept as bits,
+    uint16, since XLA would convert all of them for each token.
+    """
+
+
+def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
+    """An empty memory for keys and values; `shape` is (N, S, H, K).
+
+    On a CPU the memory is always float32: XLA would convert all of a bfloat16 memory
+    for each token.
+    """
+    if jax.default_backend() == "cpu":
+        dtype = "float32"
+    num_seqs, size, num_heads, head_dim = shape
+    rows = num_seqs * num_heads, size, head_dim
+    return Memory(jnp.zeros(rows, dtype), jnp.zeros(rows, dtype))
+
+
+def in_lanes(memory: Memory, dtype: str) -> LanesMemory:
+    """The same keys and values of `dtype`, with room for whole blocks of places."""
+    room = (0, 0), (0, -memory.keys.shape[1] % _LANES_BLOCK), (0, 0)
+    return LanesMemory(*(_turned(jnp.pad(x.astype(dtype), room)) for x in memory))
+
+
+def _turned(x: jax.Array) -> jax.Array:
+    """[M, S, K] to [S, K, M], and bfloat16 to its bits."""
+    x = jnp.moveaxis(x, 0, -1)
+    bits = x.dtype == jnp.bfloat16
+    return jax.lax.bitcast_convert_type(x, jnp.uint16) if bits else x
+
+
+def cached_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    memory: Memory,
+    taken: jax.Array,
+    padding: jax.Array,
+) -> tuple[jax.Array, Memory]:
+    """`causal_attention` of new tokens to those in memory and to each other.
+
+    Args:
+      query, key, value: [N, T, H, K], those of the new tokens; T is 1 in lanes.
+      memory: keys and values of the tokens before them, with room for T more.
+      taken: int32, how many places of the memory are taken.
+      padding: [N] int32, how many places at its beginning hold no token.
+
+    Returns:
+      [N, T, H, K] in the inputs' dtype, and the memory with the new tokens.
+    """
+    num_seqs, seq_len, num_heads, head_dim = query.shape
+    dtype, padding = value.dtype, jnp.repeat(padding, num_heads)  # [M]
+    query, key, value = (
+        x.swapaxes(1, 2).reshape(-1, seq_len, head_dim) for x in (query, key, value)
+    )
+
+    lanes = isinstance(memory, LanesMemory)
+    new = (_turned(x) if lanes else x.astype(memory.keys.dtype) for x in (key, value))
+    memory = type(memory)(
+        *(
+            jax.lax.dynamic_update_slice_in_dim(old, x, taken, 0 if lanes else 1)
+            for old, x in zip(memory, new, strict=True)
+        )
+    )
+    if lanes:
+        attended = _attend_in_lanes(query[:, 0], *memory, taken, padding)[:, None]
+    else:
+        attended = _attend(query, *memory, taken, padding)
+    attended = attended.astype(dtype).reshape(num_seqs, num_heads, seq_len, head_dim)
+    return attended.swapaxes(1, 2), memory
+
+
+def _attend(
+    query: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    taken: jax.Array,
+    padding: jax.Array,
+) -> jax.Array:
+    """[M, T, K] float32, from queries [M, T, K] and a memory's [M, S, K]."""
+    query = query.astype(keys.dtype)
+    scores = product("MTK,MSK->MTS", query, keys) / math.sqrt(query.shape[-1])
+    places = jnp.arange(scores.shape[-1])
+    real = places >= padding[:, None, None]  # [M, 1, S]
+    seen = places <= taken + jnp.arange(query.shape[1])[:, None]  # [T, S]
+    probs = jax.nn.softmax(jnp.where(real & seen, scores, MASKED_SCORE), axis=-1)
+    return product("MTS,MSK->MTK", probs.astype(values.dtype), values)
+
+
+def _attend_in_lanes(
+    query: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    taken: jax.Array,
+    padding: jax.Array,
+) -> jax.Array:
+    """[M, K] float32, from one query [M, K] a head and a memory's [S, K, M].
+
+    Reads the places that are taken, block by block, and keeps sums that are scaled by
+    the highest score so far. Sums over keys' parts and over places are written out,
+    because XLA's CPU backend vectorizes only along the last axis.
+    """
+    query = query.T.astype(jnp.float32) / math.sqrt(query.shape[-1])  # [K, M]
+
+    def add_block(number: jax.Array, sums: tuple[jax.Array, ...]) -> Any:
+        highest, total, summed = sums  # [M], [M] and [K, M]
+        first = number * _LANES_BLOCK
+
+        def window(x: jax.Array, start: tuple[Any, int], size: tuple[int, int]) -> Any:
+            lanes = x.shape[-1]
+            return _as_float32(jax.lax.dynamic_slice(x, (*start, 0), (*size, lanes)))
+
+        scores = sum(
+            query[k] * window(keys, (first, k), (_LANES_BLOCK, 1))[:, 0]
+            for k in range(len(query))
+        )
+        places = first + jnp.arange(_LANES_BLOCK)[:, None]
+        seen = (places >= padding) & (places <= taken)
+        scores = jnp.where(seen, scores, MASKED_SCORE)  # [_LANES_BLOCK, M]
+        higher = jnp.maximum(highest, scores.max(0))
+        weights, decay = jnp.exp(scores - higher), jnp.exp(highest - higher)
+        weighted = sum(
+            weights[place] * window(values, (first + place, 0), (1, len(query)))[0]
+            for place in range(_LANES_BLOCK)
+        )
+        return higher, total * decay + weights.sum(0), summed * decay + weighted
+
+    zeros = jnp.zeros_like(query)
+    start = jnp.full_like(zeros[0], -jnp.inf), zeros[0], zeros
+    blocks = taken // _LANES_BLOCK + 1
+    _, total, summed = jax.lax.fori_loop(0, blocks, add_block, start)
+    return (summed / total).T
+
+
+def _as_float32(x: jax.Array) -> jax.Array:
+    """Of float32, or of bfloat16's bits, which are the upper half of float32's."""
+    if x.dtype == jnp.float32:
+        return x
+    return jax.lax.bitcast_convert_type(x.astype(jnp.uint32) << 16, jnp.float32)
