@@ -288,6 +288,13 @@ def _lanes_suit(model: ModelConfig, num_rows: int) -> bool:
     return on_cpu and model.kind == "transformer" and lanes >= _FEWEST_LANES
 
 
+def _laid_out(model: ModelConfig, num_rows: int, cache: Cache) -> tuple[Any, ...]:
+    """The layers of a cache, as a batch of so many rows keeps them."""
+    if _lanes_suit(model, num_rows):
+        return tuple(in_lanes(memory, model.dtype) for memory in cache.layers)
+    return cache.layers
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _start(
     model: ModelConfig, num_rows: int, length: int, size: int, seen_size: int
@@ -295,9 +302,7 @@ def _start(
     """A batch whose rows have yet to read `length` tokens each."""
     padding = jnp.zeros(num_rows, jnp.int32)
     cache = language_model.init_cache(model, padding, size)
-    layers = cache.layers
-    if _lanes_suit(model, num_rows):
-        layers = tuple(in_lanes(memory, model.dtype) for memory in layers)
+    layers = _laid_out(model, num_rows, cache)
     return _State(
         cache=cache._replace(layers=layers, taken=jnp.int32(length)),
         tokens=jnp.zeros(num_rows, jnp.int32),
@@ -334,10 +339,7 @@ def _read_prompts(
     _, read = language_model.decode(model, params, tokens, empty)
     rows = first + jnp.arange(num_prompts)  # rows behind the last are dropped
 
-    lanes = _lanes_suit(model, num_rows)
-    layers = read.layers
-    if lanes:
-        layers = tuple(in_lanes(memory, model.dtype) for memory in layers)
+    layers = _laid_out(model, num_rows, read)
 
     def insert(all_rows: jax.Array, some: jax.Array, axis: int = 0) -> jax.Array:
         """Arrays of N * M and R * M rows, which may be smaller along other axes."""
@@ -354,7 +356,8 @@ def _read_prompts(
         inserted = apart(all_rows, num_rows).at[places].set(some, mode="drop")
         return inserted.reshape(all_rows.shape)
 
-    insert_layer = functools.partial(insert, axis=2 if lanes else 0)
+    axis = 2 if _lanes_suit(model, num_rows) else 0
+    insert_layer = functools.partial(insert, axis=axis)
     return _State(
         cache=Cache(
             layers=jax.tree.map(insert_layer, state.cache.layers, layers),

@@ -15,7 +15,8 @@ class Cache(NamedTuple):
     All sequences take the same number of places; shorter ones begin with padding.
     """
 
-    # One tree of arrays per layer; sequences follow one another along the first axis.
+    # One tree of arrays per layer; sequences follow one another along the first axis,
+    # or the last of a `LanesMemory`.
     layers: tuple[Any, ...]
     taken: jax.Array  # int32, places taken so far
     padding: jax.Array  # [N] int32, places in front that hold no token
