@@ -337,9 +337,8 @@ def _read_prompts(
     num_rows, (num_prompts, length) = len(state.tokens), tokens.shape
     empty = language_model.init_cache(model, padding, length)
     _, read = language_model.decode(model, params, tokens, empty)
-    rows = first + jnp.arange(num_prompts)  # rows behind the last are dropped
-
     layers = _laid_out(model, num_rows, read)
+    rows = first + jnp.arange(num_prompts)  # rows behind the last are dropped
 
     def insert(all_rows: jax.Array, some: jax.Array, axis: int = 0) -> jax.Array:
         """Arrays of N * M and R * M rows, which may be smaller along other axes."""
@@ -348,12 +347,9 @@ def _read_prompts(
             return x.reshape(*x.shape[:axis], number, -1, *x.shape[axis + 1 :])
 
         some = apart(some, num_prompts)
-        places = (
-            *map(slice, some.shape[:axis]),
-            rows,
-            *map(slice, some.shape[axis + 1 :]),
-        )
-        inserted = apart(all_rows, num_rows).at[places].set(some, mode="drop")
+        window: list[Any] = [slice(size) for size in some.shape]
+        window[axis] = rows
+        inserted = apart(all_rows, num_rows).at[tuple(window)].set(some, mode="drop")
         return inserted.reshape(all_rows.shape)
 
     axis = 2 if _lanes_suit(model, num_rows) else 0

@@ -90,21 +90,18 @@ def cached_attention(
         )
     )
     if lanes:
-        attended = _attend_in_lanes(query[:, 0], *memory, taken, padding)[:, None]
+        attended = _attend_in_lanes(query[:, 0], memory, taken, padding)[:, None]
     else:
-        attended = _attend(query, *memory, taken, padding)
+        attended = _attend(query, memory, taken, padding)
     attended = attended.astype(dtype).reshape(num_seqs, num_heads, seq_len, head_dim)
     return attended.swapaxes(1, 2), memory
 
 
 def _attend(
-    query: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    taken: jax.Array,
-    padding: jax.Array,
+    query: jax.Array, memory: Memory, taken: jax.Array, padding: jax.Array
 ) -> jax.Array:
-    """[M, T, K] float32, from queries [M, T, K] and a memory's [M, S, K]."""
+    """[M, T, K] float32, for queries [M, T, K]."""
+    keys, values = memory
     query = query.astype(keys.dtype)
     scores = product("MTK,MSK->MTS", query, keys) / math.sqrt(query.shape[-1])
     places = jnp.arange(scores.shape[-1])
@@ -115,18 +112,15 @@ def _attend(
 
 
 def _attend_in_lanes(
-    query: jax.Array,
-    keys: jax.Array,
-    values: jax.Array,
-    taken: jax.Array,
-    padding: jax.Array,
+    query: jax.Array, memory: Memory, taken: jax.Array, padding: jax.Array
 ) -> jax.Array:
-    """[M, K] float32, from one query [M, K] a head and a memory's [S, K, M].
+    """[M, K] float32, for one query [M, K] a head, from a `LanesMemory`.
 
     Reads the places that are taken, block by block, and keeps sums that are scaled by
     the highest score so far. Sums over keys' parts and over places are written out,
     because XLA's CPU backend vectorizes only along the last axis.
     """
+    keys, values = memory
     query = query.T.astype(jnp.float32) / math.sqrt(query.shape[-1])  # [K, M]
 
     def add_block(number: jax.Array, sums: tuple[jax.Array, ...]) -> Any:

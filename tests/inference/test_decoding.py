@@ -132,23 +132,6 @@ def test_tokens_do_not_depend_on_how_many_are_drawn_at_a_time(model, params):
         assert continued(decoder, params, PROMPTS[:3]) == whole
 
 
-def test_a_batch_in_lanes_compiles_one_program(model, params, monkeypatch):
-    """It has room for all tokens at once, since only places that are taken are read."""
-    sizes = []
-    decode = language_model.decode
-
-    def counted(model, params, tokens, cache):
-        if tokens.shape[1] == 1:
-            sizes.append(cache.layers[0].values.shape)
-        return decode(model, params, tokens, cache)
-
-    monkeypatch.setattr(language_model, "decode", counted)
-    decoder = make(model, IN_LANES + 1, **{**GREEDY, "max_new_tokens": 50})
-    continued(decoder, params, PROMPTS[:1])
-    head_dim = model.embed_dim // model.num_heads
-    assert sizes == [(96, head_dim, (IN_LANES + 1) * model.num_heads)]
-
-
 def test_seeds_differ_and_repeat(model, params):
     decoder = make(model, **SAMPLED)
     one, other, again = continued(decoder, params, [PROMPTS[0]] * 3, [1, 2, 1])
@@ -178,7 +161,11 @@ def test_only_the_vocabulary_is_drawn_from(model, params):
     assert 80 <= max(token for tokens, _ in found for token in tokens) < VOCAB
 
 
-def test_few_lengths_are_compiled(model, params, monkeypatch):
+@pytest.mark.parametrize(
+    ("rows", "places", "expected"), [(3, 1, {64, 96}), (IN_LANES + 1, 0, {96})]
+)
+def test_few_lengths_are_compiled(model, params, monkeypatch, rows, places, expected):
+    """A memory in lanes, of [S, K, M], has room for all tokens from the start."""
     traced = []
     decode = language_model.decode
 
@@ -187,15 +174,15 @@ def test_few_lengths_are_compiled(model, params, monkeypatch):
         return decode(model, params, tokens, cache)
 
     monkeypatch.setattr(language_model, "decode", counted)
-    decoder = make(model, batch_size=3, **{**GREEDY, "max_new_tokens": 40})
+    decoder = make(model, rows, **{**GREEDY, "max_new_tokens": 40})
     prompts = [[1] * length for length in range(1, 65)]
     continued(decoder, params, prompts)
     continued(decoder, params, prompts[::-1])
     lengths = {shape for (_, shape), _ in traced if shape > 1}
     assert lengths == {32, 64}
-    sizes = {memory[1] for (_, shape), memory in traced if shape == 1}
-    assert sizes == {64, 96}
-    assert len(traced) == 2 + 2  # to read prompts, and to draw
+    sizes = {memory[places] for (_, shape), memory in traced if shape == 1}
+    assert sizes == expected
+    assert len(traced) == 2 + len(expected)  # to read prompts, and to draw
 
 
 def test_preparing_rounds_matrices_alone(model, params):
