@@ -155,6 +155,7 @@ def measured(flags: argparse.Namespace, name: str) -> Mapping[str, Any]:
     return json.loads(path.read_text())["results"]
 
 
+_FINETUNE = "--variants=hf_bf16,hf_bf16_no_lm,jax_bf16,jax_bf16_no_lm"
 _STEP = "--variants=torch_sdpa_bf16_compiled,hf_bf16_compiled," + ",".join(
     f"jax_bf16{forms}" for forms in ("", "_blocked", "_fused_attention", "_fused")
 )
@@ -207,8 +208,8 @@ MEASUREMENTS = {
         400,
         script(
             "peers.finetune_step",
-            ("--batch=32", "--steps=20", "--variants=hf_bf16,jax_bf16,jax_bf16_no_lm"),
-            (*_TOY, *_ONCE, "--batch=4", "--distinct=1", "--variants=hf_bf16,jax_bf16"),
+            ("--batch=32", "--steps=20", _FINETUNE),
+            (*_TOY, *_ONCE, "--batch=4", "--distinct=1", _FINETUNE),
         ),
     ),
     "generate": Measurement(

@@ -6,8 +6,9 @@
 Made-up examples whose lengths are distributed as those of the task in GPT-1's tokens.
 The peer fine-tunes `openai-gpt` with transformers: its classification model, batches
 padded to their longest sequence, AdamW; RACE's four choices are four sequences with one
-output each. It trains the classifier alone, as `jax_*_no_lm` does. `jax_*` adds the
-paper's auxiliary language model, and `jax_*_padded` pads all sequences to 512.
+output each. `hf_*` and `jax_*` have the paper's auxiliary language model, `hf_*_no_lm`
+and `jax_*_no_lm` train the classifier alone, and each is compared with the peer that
+does the same. `jax_*_padded` pads all sequences to 512.
 
 Batches come from a few that repeat, so that each shape is compiled before the clock
 starts; each is laid out as suits a run of 375. Turns and processes are
@@ -44,6 +45,7 @@ from gpt1_jax.training.steps import Batch
 
 NUM_SPECIALS = 3
 RUN_STEPS = 375  # whose batches' layouts are chosen together
+_NO_LM = "_no_lm"
 
 
 class Lengths(NamedTuple):
@@ -68,8 +70,10 @@ def all_variants() -> dict[str, Variant]:
     ours, batches = ("gpt1_jax.jobs.finetune",), "peers.finetune_step.draw_examples"
     for short, dtype in (("f32", "float32"), ("bf16", "bfloat16")):
         build = "peers.torch_peers.build_classifier"
-        variants[f"hf_{short}"] = Variant(build, dtype, {}, hf, batches)
-        for suffix, weight in (("", 0.5), ("_no_lm", 0.0), ("_padded", 0.5)):
+        for suffix, weight in (("", 0.5), (_NO_LM, 0.0)):
+            options = {"aux_lm_weight": weight}
+            variants[f"hf_{short}{suffix}"] = Variant(build, dtype, options, hf, batches)
+        for suffix, weight in (("", 0.5), (_NO_LM, 0.0), ("_padded", 0.5)):
             padded, build = suffix == "_padded", "peers.finetune_step.build_jax"
             options = {"aux_lm_weight": weight, "padded": padded}
             variants[f"jax_{short}{suffix}"] = Variant(
@@ -211,6 +215,13 @@ def build_jax(
     )
 
 
+def compare(results: Mapping[str, Any]) -> None:
+    """Compares each variant with the peer of the same objective."""
+    for alone in (False, True):
+        same = {n: r for n, r in results.items() if n.endswith(_NO_LM) == alone}
+        harness.compare(same, lambda name: VARIANTS[name].is_peer)
+
+
 def table(results: Mapping[str, Any], batch: int) -> str:
     """One line for each variant."""
     header = (
@@ -264,7 +275,7 @@ def main(arguments: Sequence[str]) -> None:
     for dtype in ("float32", "bfloat16"):
         group = {n: VARIANTS[n] for n in names if VARIANTS[n].dtype == dtype}
         measured = harness.measure(group, flags)
-        harness.compare(measured, lambda name: VARIANTS[name].is_peer)
+        compare(measured)
         results.update(measured)
     print(table(results, flags.batch))
     harness.finish(record, flags, names, results, doubts=())

@@ -242,8 +242,14 @@ def build_lstm(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trai
     return train(model, call, flags, dtype)
 
 
-def build_classifier(flags: argparse.Namespace, dtype: str) -> Trainer:
-    """`OpenAIGPTForSequenceClassification` with the paper's sizes."""
+def build_classifier(
+    flags: argparse.Namespace, dtype: str, *, aux_lm_weight: float
+) -> Trainer:
+    """`OpenAIGPTForSequenceClassification` with the paper's sizes.
+
+    The auxiliary language model (eq. 5) shares its states and token embedding, as in
+    `OpenAIGPTDoubleHeadsModel`, but has no logits for padding.
+    """
     from transformers import OpenAIGPTConfig, OpenAIGPTForSequenceClassification
 
     torch.manual_seed(0)
@@ -262,25 +268,35 @@ def build_classifier(flags: argparse.Namespace, dtype: str) -> Trainer:
     model = OpenAIGPTForSequenceClassification(config).to(kind).train()
     optimizer = make_optimizer(list(model.parameters()), settings.optimizer)
 
-    def put(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def put(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
         labels = batch.targets.argmax(axis=1)
+        predicted = np.arange(1, tokens.shape[-1]) < batch.lengths.reshape(-1, 1)
         return (
             torch.from_numpy(tokens).long().to(kind),
             torch.from_numpy(labels).to(kind),
+            torch.from_numpy(predicted).to(kind),
         )
 
-    def update(batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        tokens, labels = batch
+    def update(batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        tokens, labels, predicted = batch
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(kind, dtype=torch.bfloat16, enabled=dtype == "bfloat16"):
-            logits = model(input_ids=tokens).logits.reshape(len(labels), -1)
-        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
+            output = model(input_ids=tokens, output_hidden_states=aux_lm_weight > 0)
+            logits = output.logits.reshape(len(labels), -1)
+            if aux_lm_weight:
+                states = output.hidden_states[-1][:, :-1][predicted]
+                scores = F.linear(states, model.transformer.tokens_embed.weight)
+        clf_loss = F.cross_entropy(logits.float(), labels)
+        loss = clf_loss
+        if aux_lm_weight:
+            lm_loss = F.cross_entropy(scores.float(), tokens[:, 1:][predicted])
+            loss = clf_loss + aux_lm_weight * lm_loss
         loss.backward()
         clip = settings.optimizer.clip_norm
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
-        return loss.detach()
+        return clf_loss.detach()
 
     return Trainer(
         put=put,

@@ -23,15 +23,28 @@ def test_examples_end_with_the_extract_token_and_repeat(task):
     assert first.lengths.max() <= finetune_step.TASKS[task].deciles[-1]
 
 
+def test_a_variant_is_compared_with_the_peer_of_its_objective():
+    from benchmarks.peers import finetune_step
+
+    seconds = {"hf_f32": 4, "hf_f32_no_lm": 3, "jax_f32": 2, "jax_f32_no_lm": 1}
+    results = {name: {"seconds": [each]} for name, each in seconds.items()}
+    finetune_step.compare(results)
+    speeds = {name: result["speed_vs_best_torch"] for name, result in results.items()}
+    assert speeds == {"hf_f32": 1, "hf_f32_no_lm": 1, "jax_f32": 2, "jax_f32_no_lm": 3}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "dtype"), [("sst2", "float32"), ("race", "bfloat16")])
-def test_the_peer_learns_its_batch(task, dtype):
+@pytest.mark.parametrize(
+    ("task", "dtype", "aux_lm_weight"),
+    [("sst2", "float32", 0.0), ("sst2", "float32", 0.5), ("race", "bfloat16", 0.0)],
+)
+def test_the_peer_learns_its_batch(task, dtype, aux_lm_weight):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from benchmarks.peers import finetune_step, torch_peers
 
     flags = finetune_step.parse([*TINY, f"--task={task}"])
-    trainer = torch_peers.build_classifier(flags, dtype)
+    trainer = torch_peers.build_classifier(flags, dtype, aux_lm_weight=aux_lm_weight)
     batch = trainer.put(next(finetune_step.draw_examples(flags)))
     losses = [float(trainer.step(batch)) for _ in range(50)]
     assert abs(losses[0] - np.log({"sst2": 2, "race": 4}[task])) < 0.3
