@@ -71,10 +71,11 @@ def all_variants() -> dict[str, Variant]:
     for short, dtype in (("f32", "float32"), ("bf16", "bfloat16")):
         build = "peers.torch_peers.build_classifier"
         for suffix, weight in (("", 0.5), (_NO_LM, 0.0)):
-            options = {"aux_lm_weight": weight}
-            variants[f"hf_{short}{suffix}"] = Variant(build, dtype, options, hf, batches)
+            variant = Variant(build, dtype, {"aux_lm_weight": weight}, hf, batches)
+            variants[f"hf_{short}{suffix}"] = variant
+        build = "peers.finetune_step.build_jax"
         for suffix, weight in (("", 0.5), (_NO_LM, 0.0), ("_padded", 0.5)):
-            padded, build = suffix == "_padded", "peers.finetune_step.build_jax"
+            padded = suffix == "_padded"
             options = {"aux_lm_weight": weight, "padded": padded}
             variants[f"jax_{short}{suffix}"] = Variant(
                 build, dtype, options, ours, batches
