@@ -45,7 +45,6 @@ from gpt1_jax.training.steps import Batch
 
 NUM_SPECIALS = 3
 RUN_STEPS = 375  # whose batches' layouts are chosen together
-_NO_LM = "_no_lm"
 
 
 class Lengths(NamedTuple):
@@ -70,11 +69,11 @@ def all_variants() -> dict[str, Variant]:
     ours, batches = ("gpt1_jax.jobs.finetune",), "peers.finetune_step.draw_examples"
     for short, dtype in (("f32", "float32"), ("bf16", "bfloat16")):
         build = "peers.torch_peers.build_classifier"
-        for suffix, weight in (("", 0.5), (_NO_LM, 0.0)):
+        for suffix, weight in (("", 0.5), ("_no_lm", 0.0)):
             variant = Variant(build, dtype, {"aux_lm_weight": weight}, hf, batches)
             variants[f"hf_{short}{suffix}"] = variant
         build = "peers.finetune_step.build_jax"
-        for suffix, weight in (("", 0.5), (_NO_LM, 0.0), ("_padded", 0.5)):
+        for suffix, weight in (("", 0.5), ("_no_lm", 0.0), ("_padded", 0.5)):
             padded = suffix == "_padded"
             options = {"aux_lm_weight": weight, "padded": padded}
             variants[f"jax_{short}{suffix}"] = Variant(
@@ -204,7 +203,7 @@ def build_jax(
     def update(batch: Batch) -> jax.Array:
         nonlocal state
         state, metrics = step(state, batch, seed)
-        return metrics["clf_loss"]
+        return metrics["loss"]
 
     device = jax.devices()[0]
     return Trainer(
@@ -218,9 +217,10 @@ def build_jax(
 
 def compare(results: Mapping[str, Any]) -> None:
     """Compares each variant with the peer of the same objective."""
-    for alone in (False, True):
-        same = {n: r for n, r in results.items() if n.endswith(_NO_LM) == alone}
-        harness.compare(same, lambda name: VARIANTS[name].is_peer)
+    weights = {name: VARIANTS[name].options["aux_lm_weight"] for name in results}
+    for weight in set(weights.values()):
+        group = {name: r for name, r in results.items() if weights[name] == weight}
+        harness.compare(group, lambda name: VARIANTS[name].is_peer)
 
 
 def table(results: Mapping[str, Any], batch: int) -> str:

@@ -132,27 +132,31 @@ def build_transformers(
 
 def train(
     model: nn.Module,
-    loss_fn: Callable[[torch.Tensor], torch.Tensor],
+    loss_fn: Callable[[Any], torch.Tensor],
     flags: argparse.Namespace,
     dtype: str,
+    put: Callable[[Any], Any] | None = None,
 ) -> Trainer:
-    """Training steps of `model`; `loss_fn` calls it on [N, T] ids."""
+    """Training steps of `model`; `loss_fn` calls it on what `put` makes of a batch.
+
+    By default that is [N, T] ids.
+    """
     kind = device_kind()
     model.to(kind).train()
     settings = pretrain_config(flags, dtype).optimizer
     optimizer = make_optimizer(list(model.parameters()), settings)
 
-    def update(tokens: torch.Tensor) -> torch.Tensor:
+    def update(batch: Any) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(kind, dtype=torch.bfloat16, enabled=dtype == "bfloat16"):
-            loss = loss_fn(tokens)
+            loss = loss_fn(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
         optimizer.step()
         return loss.detach()
 
     return Trainer(
-        put=lambda tokens: torch.from_numpy(tokens).long().to(kind),
+        put=put or (lambda tokens: torch.from_numpy(tokens).long().to(kind)),
         step=update,
         wait=synchronize,
         device=device_name(),
@@ -254,8 +258,7 @@ def build_classifier(
 
     torch.manual_seed(0)
     task, kind = TASKS[flags.task], device_kind()
-    settings = pretrain_config(flags, dtype)
-    sizes = settings.model.with_vocab_size(flags.vocab_size)
+    sizes = pretrain_config(flags, dtype).model.with_vocab_size(flags.vocab_size)
     config = OpenAIGPTConfig(
         vocab_size=flags.vocab_size + NUM_SPECIALS,
         n_positions=sizes.max_seq_len,
@@ -265,8 +268,7 @@ def build_classifier(
         num_labels=1 if task.num_seqs > 1 else task.num_outputs,
         pad_token_id=0,
     )
-    model = OpenAIGPTForSequenceClassification(config).to(kind).train()
-    optimizer = make_optimizer(list(model.parameters()), settings.optimizer)
+    model = OpenAIGPTForSequenceClassification(config)
 
     def put(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
@@ -278,33 +280,19 @@ def build_classifier(
             torch.from_numpy(predicted).to(kind),
         )
 
-    def update(batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def loss(batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
         tokens, labels, predicted = batch
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(kind, dtype=torch.bfloat16, enabled=dtype == "bfloat16"):
-            output = model(input_ids=tokens, output_hidden_states=aux_lm_weight > 0)
-            logits = output.logits.reshape(len(labels), -1)
-            if aux_lm_weight:
-                states = output.hidden_states[-1][:, :-1][predicted]
-                scores = F.linear(states, model.transformer.tokens_embed.weight)
+        output = model(input_ids=tokens, output_hidden_states=aux_lm_weight > 0)
+        logits = output.logits.reshape(len(labels), -1)
         clf_loss = F.cross_entropy(logits.float(), labels)
-        loss = clf_loss
-        if aux_lm_weight:
-            lm_loss = F.cross_entropy(scores.float(), tokens[:, 1:][predicted])
-            loss = clf_loss + aux_lm_weight * lm_loss
-        loss.backward()
-        clip = settings.optimizer.clip_norm
-        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimizer.step()
-        return clf_loss.detach()
+        if not aux_lm_weight:
+            return clf_loss
+        states = output.hidden_states[-1][:, :-1][predicted]
+        scores = F.linear(states, model.transformer.tokens_embed.weight)
+        lm_loss = F.cross_entropy(scores.float(), tokens[:, 1:][predicted])
+        return clf_loss + aux_lm_weight * lm_loss
 
-    return Trainer(
-        put=put,
-        step=update,
-        wait=synchronize,
-        device=device_name(),
-        peak_bytes=peak_bytes,
-    )
+    return train(model, loss, flags, dtype, put)
 
 
 def build_generator(
