@@ -611,9 +611,9 @@ plt.show()
 # $$L_2(\mathcal{C}) = \sum_{(x, y)} \log P(y \mid x^1, \dots, x^m)$$
 
 # %% tags=["hide-input"]
-from gpt1_jax.model import heads
+from gpt1_jax.finetuning import heads
 
-show(heads.apply, losses.classification_loss)
+show(heads.apply, heads.classification_loss)
 
 # %% [markdown]
 # Predicting the text stays part of it (equation 5). The paper found that this helps on
@@ -622,7 +622,9 @@ show(heads.apply, losses.classification_loss)
 # $$L_3(\mathcal{C}) = L_2(\mathcal{C}) + \lambda \, L_1(\mathcal{C})$$
 
 # %% tags=["hide-input"]
-show(train_steps.finetune_loss)
+from gpt1_jax.finetuning import steps as finetune_steps
+
+show(finetune_steps.finetune_loss)
 
 # %% [markdown]
 # Section 4.1 reuses the settings of pre-training, with these exceptions:
