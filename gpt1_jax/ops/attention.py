@@ -29,6 +29,11 @@ FORMS = {
 }
 
 
+def is_causal() -> bool:
+    """Whether a query may attend to the keys at or before it, and to no others."""
+    return True
+
+
 def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
     """softmax(Q K^T / sqrt(K)) over the keys at or before each query (sec. 3.1).
 
