@@ -31,7 +31,7 @@ from gpt1_jax.finetuning.prediction import predict_examples, task_of
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader, attention_of_text
 from gpt1_jax.inference.generation import Generator, prompt_ids
-from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
+from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.inference.surprisal import score_words
 from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.model import language_model
@@ -248,7 +248,7 @@ class TrainedModel:
             self.tokenizer, lines_of(text, "the text"), apart=apart
         )
         model = dataclasses.replace(self.config, dtype="float32")
-        model = scoring_model(model, BATCH_TOKENS)
+        model = scoring_model(model)
         return list(score_words(model, self.params, self.tokenizer, words, config))
 
     def predict(

@@ -15,7 +15,7 @@ from gpt1_jax.data.shards import Corpus, TokenReader
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
-from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
+from gpt1_jax.parallel.mesh import gathered, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
 from gpt1_jax.report.loss_plot import plot_loss
 from gpt1_jax.runs import folder as run_folder
@@ -30,7 +30,7 @@ from gpt1_jax.runs.checkpoint_files import (
 )
 from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import about, say
-from gpt1_jax.runs.forms import Workload, choose_forms, saved_forms, say_forms
+from gpt1_jax.runs.forms import choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, schedule_milestones
 from gpt1_jax.runs.records import (
     SESSIONS_FILE,
@@ -147,12 +147,8 @@ def prepare_run(
     )
     optimizer = make_optimizer(config.optimizer, num_steps)
     parts = accumulation_steps(train, config.optimizer, model, mesh)
-    num_seqs = batch_size // data_parallelism(mesh) // parts
-    model, forms = choose_forms(
-        model,
-        Workload(num_seqs, model.max_seq_len, training=True, mesh=mesh),
-        saved_forms(newest_metadata(folder)),
-    )
+    before = saved_forms(newest_metadata(folder))
+    model, forms = choose_forms(model, model.max_seq_len, training=True, before=before)
     step = make_pretrain_step(model, optimizer, parts, mesh)
     shapes = pretrain_state_shapes(model, optimizer)
 
