@@ -119,7 +119,7 @@ def find_kernels(
       dtype: their dtype.
     """
     backend = jax.default_backend()
-    if name == "attention" and not is_causal():
+    if name == "attention" and not is_causal(shape[1]):
         return None, "it is causal, and `may_attend` of gpt1_jax.ops.attention is not"
     if backend not in ENTRIES[name]:
         return None, f"there are none for a {backend.upper()}"

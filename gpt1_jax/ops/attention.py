@@ -77,11 +77,6 @@ def join_heads(x: jax.Array) -> jax.Array:
     return x.reshape(*x.shape[:2], -1)
 
 
-def is_causal() -> bool:
-    """Whether a query may attend to the keys at or before it, and to no others."""
-    return True
-
-
 def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
     """softmax(Q K^T / sqrt(K)) over the keys that each query may attend to (sec. 3.1).
 

@@ -175,7 +175,7 @@ def test_named_kernels_that_are_not_there_are_left_out(model):
 @pytest.mark.parametrize("form", ["auto", "fused"])
 def test_attention_of_another_rule_has_no_kernels(model, monkeypatch, form):
     """Not even those that a run has used so far, or that are named."""
-    monkeypatch.setattr(choice, "is_causal", lambda: False)
+    monkeypatch.setattr(choice, "is_causal", lambda seq_len: False)
     monkeypatch.setattr(forms, "_may_have_kernels", lambda: True)
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     model = dataclasses.replace(model, attention_form=form)
