@@ -136,7 +136,7 @@ def _rows(
     model = scoring_model(origin.model_in(config.dtype))
     params = jax.tree.map(jnp.asarray, origin.language_model)
     columns = _columns(config)
-    for word in score_words(model, params, origin.tokenizer, words, config):
+    for word in score_words(model, params, origin.tokenizer, [words], config):
         summary.add(word)
         values = {name: getattr(word, name) for name in columns}
         cells = {name: _as_it_was(each) for name, each in word.cells.items()}
