@@ -79,7 +79,8 @@ def blocked():
     scaled = jax.tree.map(
         lambda x, y: float(abs(x - y).max() / (1 + abs(x).max())), plain, auto
     )
-    return max(*jax.tree.leaves(scaled), abs(float(one - other)) / (1 + abs(one)))
+    differences = *jax.tree.leaves(scaled), float(one - other) / (1 + float(abs(one)))
+    return max(map(abs, differences))
 
 
 def sampled(batch_size):
