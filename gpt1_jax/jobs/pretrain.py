@@ -15,7 +15,7 @@ from gpt1_jax.data.shards import Corpus, TokenReader
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
-from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
+from gpt1_jax.parallel.mesh import gathered, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
 from gpt1_jax.report.loss_plot import plot_loss
 from gpt1_jax.runs import folder as run_folder
@@ -123,9 +123,9 @@ def prepare_run(
       UserError, OSError: if the text or the configuration cannot be used.
     """
     train, batch_size = config.train, config.train.batch_size
-    mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
+    mesh = make_mesh(config.mesh.sharding)
     configured = config.model.with_vocab_size(config.tokenizer.vocab_size)
-    check_sharing(train, config.eval.batch_size, configured, mesh)
+    check_sharing(train, config.eval.batch_size, mesh)
     check_memory(train, config.optimizer, config.eval.batch_size, configured, mesh)
     if config.model.is_full_size and config.data.source == "builtin":
         say(_BUILTIN_WARNING)
@@ -147,10 +147,10 @@ def prepare_run(
     )
     optimizer = make_optimizer(config.optimizer, num_steps)
     parts = accumulation_steps(train, config.optimizer, model, mesh)
-    num_seqs = batch_size // data_parallelism(mesh) // parts
+    num_seqs = batch_size // mesh.size // parts
     model, forms = choose_forms(
         model,
-        Workload(num_seqs, model.max_seq_len, training=True, mesh=mesh),
+        Workload(num_seqs, model.max_seq_len, training=True),
         saved_forms(newest_metadata(folder)),
     )
     step = make_pretrain_step(model, optimizer, parts, mesh)

@@ -39,7 +39,6 @@ from gpt1_jax.kernels.trials import (
     attention_function,
     layer_norm_function,
 )
-from gpt1_jax.parallel.mesh import tensor_parallelism
 from gpt1_jax.parallel.processes import EXIT_AGAIN, Watchdog
 from gpt1_jax.runs.forms import KERNELS, TITLES, USUAL, Workload, are_forms, left_out
 
@@ -77,8 +76,6 @@ def find_function(
     name: str, model: ModelConfig, workload: Workload
 ) -> tuple[Function | None, str]:
     """The function to try, or None and why there are no kernels for it."""
-    if workload.mesh is not None and tensor_parallelism(workload.mesh) > 1:
-        return None, find.SHARED_HEADS
     shape = workload.num_seqs, workload.seq_len, model.num_heads
     head_dim = model.embed_dim // model.num_heads
     if name == "attention":

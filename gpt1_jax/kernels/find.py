@@ -1,7 +1,6 @@
 """Finds our kernels for the accelerator at hand."""
 
 import importlib
-import math
 import warnings
 from types import ModuleType
 from typing import Any
@@ -16,20 +15,13 @@ def find_kernels(modules: dict[str, str], *sizes: Any) -> tuple[ModuleType | Non
       modules: the module of `gpt1_jax.kernels` for each backend.
       sizes: the arguments of the module's `refusal`.
     """
-    mesh, backend = jax.sharding.get_abstract_mesh(), jax.default_backend()
-    manual = jax.sharding.AxisType.Manual
-    axes = zip(mesh.axis_sizes, mesh.axis_types, strict=True)
-    if math.prod(size for size, kind in axes if kind != manual) > 1:
-        return None, SHARED_HEADS
+    backend = jax.default_backend()
     if backend not in modules:
         return None, f"there are none for a {backend.upper()}"
     # Imported only here, as importing Pallas takes a second.
     kernels = importlib.import_module(f"gpt1_jax.kernels.{modules[backend]}")
     why = kernels.refusal(*sizes)
     return (None, why) if why else (kernels, "")
-
-
-SHARED_HEADS = "the compiler cannot split them between devices that share the heads"
 
 
 def kernels_here(what: str, modules: dict[str, str], *sizes: Any) -> ModuleType | None:

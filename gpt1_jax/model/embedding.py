@@ -9,7 +9,6 @@ from gpt1_jax.model.sites import EMBED_POSITION_SITE, EMBED_SITE
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.unpad import unpad
 from gpt1_jax.parallel.exchange import Gathered, SplitTable, look_up
-from gpt1_jax.parallel.mesh import split_units
 
 
 def embed(
@@ -69,4 +68,4 @@ def embed(
     unembedding = wte
     if wpe is not None and cfg.softmax_rows == "tokens+positions":
         unembedding = jnp.concatenate([wte, wpe])
-    return split_units(x.astype(cfg.dtype), None), split_units(unembedding, 0)
+    return x.astype(cfg.dtype), unembedding

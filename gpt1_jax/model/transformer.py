@@ -38,7 +38,6 @@ from gpt1_jax.parallel.exchange import (
     layer_boundary,
     softmax_rows,
 )
-from gpt1_jax.parallel.mesh import split_units
 
 
 class Transformer(nn.Module):
@@ -185,7 +184,7 @@ def split_heads(qkv: jax.Array, num_heads: int) -> list[jax.Array]:
     """[N, T, 3 D] to query, key and value, each [N, T, H, K]."""
     heads = (*qkv.shape[:2], num_heads, qkv.shape[-1] // (3 * num_heads))
     parts = jnp.split(qkv, 3, axis=-1)
-    return [split_units(part.reshape(heads), 2) for part in parts]
+    return [part.reshape(heads) for part in parts]
 
 
 def join_heads(x: jax.Array) -> jax.Array:

@@ -18,11 +18,9 @@ from jax.sharding import Mesh, PartitionSpec
 from gpt1_jax.parallel.mesh import (
     batch_axis,
     batch_sharding,
-    batch_specs,
-    data_parallelism,
     is_embedding,
-    map_batch,
-    split_by_batch,
+    specs,
+    split_dimensions,
 )
 
 
@@ -36,18 +34,18 @@ def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., An
     Returns:
       The function of whole batches; to be jitted.
     """
-    if data_parallelism(mesh) == 1:
+    if mesh.size == 1:
         return function
 
     def on_all(params: Any, *arrays: jax.Array) -> Any:
-        dims = split_by_batch(mesh, params)
+        dims = split_dimensions(mesh, params)
 
         def on_device(params: Any, *rows: jax.Array) -> Any:
             return function(_gather(params, dims), *rows)
 
         rows = batch_sharding(mesh).spec
-        in_specs = batch_specs(mesh, dims), *(rows for _ in arrays)
-        return map_batch(mesh, on_device, in_specs, rows)(params, *arrays)
+        in_specs = specs(mesh, dims), *(rows for _ in arrays)
+        return _on_devices(mesh, on_device, in_specs, rows)(params, *arrays)
 
     return on_all
 
@@ -75,12 +73,12 @@ def gradients_by_device(
         and all gradients are sent after the backward pass.
 
     Returns:
-      The function of whole batches; to be jitted. The gradients are sharded like the
-      optimizer's state and summed in float32.
+      The function of whole batches; to be jitted. The gradients are split like the
+      parameters and summed in float32.
     """
-    if data_parallelism(mesh) == 1:
+    if mesh.size == 1:
         return gradients
-    axis, devices = batch_axis(mesh), data_parallelism(mesh)
+    axis, devices = batch_axis(mesh), mesh.size
 
     def exchange(grad: Any, dim: int) -> jax.Array:
         if isinstance(grad, Part):  # `layer_boundary` has summed it
@@ -95,9 +93,7 @@ def gradients_by_device(
         return _sum_and_split(grad, dim) / devices
 
     def on_all(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
-        dims = split_by_batch(mesh, params)
-        state = {"params": params, "opt_state": params}
-        grad_dims = split_by_batch(mesh, state)["opt_state"]
+        dims = split_dimensions(mesh, params)
 
         def prepare(path: jax.tree_util.KeyPath, part: jax.Array, dim: int) -> Any:
             """A parameter in the form that the model takes."""
@@ -107,7 +103,7 @@ def gradients_by_device(
             found = Part(part, dim, rounded(name))
             if by_layer and any(n.startswith("h_") for n in name.split("/")):
                 return found
-            if found.dtype is not None and is_embedding(name):
+            if found.dtype is not None and is_embedding(path):
                 held = part if by_layer else None
                 return SplitTable(part, Gathered(found.gather(), held))
             return found.gather()
@@ -115,13 +111,13 @@ def gradients_by_device(
         def on_device(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
             prepared = jax.tree.map_with_path(prepare, params, dims)
             losses, grads = gradients(prepared, rows, same)
-            grads = jax.tree.map(exchange, grads, grad_dims, is_leaf=_is_split)
+            grads = jax.tree.map(exchange, grads, dims, is_leaf=_is_split)
             return jax.lax.pmean(losses, axis), grads
 
         whole = PartitionSpec()
-        in_specs = batch_specs(mesh, dims), batch_sharding(mesh).spec, whole
-        out_specs = whole, batch_specs(mesh, grad_dims)
-        return map_batch(mesh, on_device, in_specs, out_specs)(params, rows, same)
+        in_specs = specs(mesh, dims), batch_sharding(mesh).spec, whole
+        out_specs = whole, specs(mesh, dims)
+        return _on_devices(mesh, on_device, in_specs, out_specs)(params, rows, same)
 
     return on_all
 
@@ -133,7 +129,7 @@ def gradients_by_device(
 )
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A device's part of a parameter; inside `map_batch`."""
+    """A device's part of a parameter; inside `_on_devices`."""
 
     part: Any  # None if it only says how a parameter is split
     dim: int  # the split dimension; -1 if each device has all of it
@@ -259,12 +255,12 @@ _map_split = functools.partial(jax.tree.map, is_leaf=_is_split)
 
 
 def _mapped_axis() -> str:
-    """The name of the batch axis; inside `map_batch`."""
+    """The name of the batch axis; inside `_on_devices`."""
     return jax.sharding.get_abstract_mesh().axis_names[0]
 
 
 def _sum_and_split(array: jax.Array, dim: int) -> jax.Array:
-    """The sum of the devices' arrays, of which each gets its part; in `map_batch`."""
+    """The sum of the devices' arrays, of which each gets its part; in `_on_devices`."""
 
     def scattered(array: jax.Array) -> jax.Array:
         axis = _mapped_axis()
@@ -367,8 +363,17 @@ def _refusal(mesh: Mesh, options: dict[str, bool | str]) -> str:
     return ""
 
 
+def _on_devices(
+    mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any
+) -> Callable[..., Any]:
+    """`function` on each device's parts of its arguments."""
+    return jax.shard_map(
+        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
+
+
 def _gather(params: Any, dims: Any) -> Any:
-    """Makes a device's parts of the parameters whole; inside `map_batch`."""
+    """Makes a device's parts of the parameters whole; inside `_on_devices`."""
 
     def gather(part: jax.Array, dim: int) -> jax.Array:
         return Part(part, dim, None).gather() if dim >= 0 else part

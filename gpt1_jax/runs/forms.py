@@ -37,13 +37,11 @@ class Workload(NamedTuple):
       num_seqs: sequences that a device computes at a time.
       seq_len: tokens in each sequence.
       training: whether gradients are computed, and dropout is on.
-      mesh: the devices that share the work; None for one.
     """
 
     num_seqs: int
     seq_len: int
     training: bool
-    mesh: jax.sharding.Mesh | None = None
 
 
 def choose_forms(
@@ -55,7 +53,7 @@ def choose_forms(
 
     Args:
       model: the model; a form that it names is used, `fused` if there is a kernel.
-      workload: the computation and the devices that share it.
+      workload: the computation.
       before: the forms that the run has used so far, if it resumes. They are used
         again, so that resuming is bit-exact.
 

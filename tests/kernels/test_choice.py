@@ -16,7 +16,6 @@ from gpt1_jax.jobs import pretrain
 from gpt1_jax.kernels import choice, find, trials
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.ops.layer_norm import residual_layer_norm
-from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import forms
 from gpt1_jax.runs.checkpoint_files import read_metadata
@@ -193,11 +192,6 @@ def test_a_run_from_an_accelerator_goes_on_on_a_cpu(model, capsys):
     say_forms(found)
     first = "Attention: blocked; fused is left out: there are none for a CPU; this run"
     assert capsys.readouterr().out.startswith(first)
-
-
-def test_devices_that_share_heads_have_no_kernels(model, made_up):
-    workload = WORKLOAD._replace(mesh=make_mesh(tensor_parallelism=2))
-    assert form_names(choose_forms(model, workload)[1]) == USUAL
 
 
 def test_scoring_tries_the_pass_forward(model, made_up, cache):

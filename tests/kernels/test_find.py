@@ -9,8 +9,6 @@ import pytest
 
 from gpt1_jax.kernels import attention_tpu, layer_norm_gpu
 from gpt1_jax.kernels.find import kernels_here
-from gpt1_jax.parallel.exchange import rows_by_device
-from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
 
 MODULES = {"tpu": "attention_tpu", "gpu": "layer_norm_gpu"}
 
@@ -45,17 +43,3 @@ def test_where_there_are_none_a_warning_says_why(monkeypatch, backend, sizes, wh
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     with pytest.warns(UserWarning, match=f"this without kernels: .*{why}"):
         assert kernels_here("this", MODULES, *sizes) is None
-
-
-def test_there_are_none_for_what_devices_share(monkeypatch):
-    """The compiler would have to split the kernels, and cannot."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    mesh = make_mesh(tensor_parallelism=2)
-
-    def on_device(_, x):
-        assert kernels_here("this", MODULES, (8, 20, 2, 128), x.dtype) is None
-        return x
-
-    x = jax.device_put(jnp.ones((8, 2)), batch_sharding(mesh))
-    with pytest.warns(UserWarning, match="devices that share the heads"):
-        jax.jit(rows_by_device(mesh, on_device)).lower(jnp.zeros(1), x)

@@ -15,7 +15,7 @@ from tiny_tasks import finetune_config
 from gpt1_jax.model import heads, language_model
 from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.losses import classification_loss
-from gpt1_jax.parallel.mesh import data_parallelism, make_mesh, to_global_batch
+from gpt1_jax.parallel.mesh import make_mesh, to_global_batch
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import init_state
 from gpt1_jax.training.steps import jit_step, make_finetune_step
@@ -253,7 +253,7 @@ def on_eight_devices(model, head, parts, padded, sharing):
     step, before = make_step(model, head, accumulation_steps=parts, mesh=mesh)
     batch = batch_for(model, head)
     if not padded:
-        batch = unpadded(batch, data_parallelism(mesh), parts)
+        batch = unpadded(batch, mesh.size, parts)
     batch = to_global_batch(batch, mesh)
     assert len(batch.tokens.addressable_shards) == mesh.size == 8
     state = on_devices(before, mesh)
