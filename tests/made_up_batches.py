@@ -5,9 +5,9 @@ import numpy as np
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.finetuning.bands import BandShapes
+from gpt1_jax.finetuning.steps import Batch
 from gpt1_jax.parallel.mesh import state_sharding
 from gpt1_jax.tasks.batches import lengths_by_group, real_indices
-from gpt1_jax.training.steps import Batch
 
 
 def made_up_batch(

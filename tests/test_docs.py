@@ -15,7 +15,9 @@ from tiny_run import ROOT, setup_cfg
 
 import gpt1_jax.program
 from gpt1_jax import config as config_lib
-from gpt1_jax.model import heads, language_model
+from gpt1_jax.finetuning import heads
+from gpt1_jax.finetuning import steps as finetuning_steps
+from gpt1_jax.model import language_model
 from gpt1_jax.studies.zero_shot import tasks as zero_shot
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.trained_model import TrainedModel
@@ -301,6 +303,7 @@ def test_the_list_of_functions_says_what_they_take_and_do():
     rows = re.findall(r"(?m)^\| `([\w.]+)\((.*)\)` \| (.*) \|$", page)
     places = {"model": TrainedModel, "language_model": language_model, "heads": heads}
     places |= {"optimizer": optimizer, "steps": steps, "": gpt1_jax}
+    places["finetuning.steps"] = finetuning_steps
     for name, listed, does in rows:
         place, _, function = name.rpartition(".")
         found = getattr(places[place], function)

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config.sections import DEFAULT_SAMPLING
-from gpt1_jax.model import language_model
-from gpt1_jax.model.context import Context
+from gpt1_jax.model import execution, language_model
+from gpt1_jax.model.execution import Execution
 from gpt1_jax.model.language_model import apply, logits
+from gpt1_jax.ops.dropout import step_noise
 
 PAPER = dict(  # sec. 4.1
     vocab_size=40478,
@@ -122,7 +123,7 @@ class Observed(NamedTuple):
 @functools.partial(jax.jit, static_argnums=0)
 def forward(config, params, tokens, noise=None):
     """Hidden states and logits."""
-    output = apply(config, params, tokens, Context(noise))
+    output = apply(config, params, tokens, Execution(config, noise))
     return output.hidden, logits(config, output)
 
 
@@ -139,7 +140,7 @@ def observe(config, params, tokens, noise=None):
     """All in one program: compiling is what takes the time."""
 
     def mean_loss(params):
-        output = apply(config, params, tokens, Context(noise))
+        output = apply(config, params, tokens, Execution(config, noise))
         nll = language_model.next_token_nll(config, output, tokens)
         return nll[:, :-1].mean(), (output.hidden, logits(config, output))
 
@@ -168,3 +169,21 @@ def sampling_config(**values):
     """Samples eight tokens from the whole vocabulary, unless told otherwise."""
     usual = dict(max_new_tokens=8, do_sample=True, top_k=0)
     return dataclasses.replace(DEFAULT_SAMPLING, **{**usual, **values})
+
+
+def record_dropout(monkeypatch, config, tokens):
+    """[(site, rate, shape)] of one forward pass at abstract values."""
+    calls = []
+
+    def spy(x, rate, noise, site, **kwargs):
+        if noise is not None:  # Flax also shapes the parameters, without noise
+            calls.append((site, rate, x.shape))
+        return x
+
+    monkeypatch.setattr(execution, "dropout", spy)
+    params = jax.eval_shape(
+        lambda: language_model.init_params(config, jax.random.key(0))
+    )
+    how = Execution(config, step_noise(0, jnp.int32(0), tokens.shape[0]))
+    jax.eval_shape(lambda p: apply(config, p, tokens, how), params)
+    return calls

@@ -13,6 +13,7 @@ _AREAS = (  # file, part of the function's name, area
     ("ops/attention.py", "", "attention"),
     ("kernels/attention", "", "attention"),
     ("ops/losses.py", "", "loss"),
+    ("finetuning/steps.py", "", "loss"),
     ("ops/layer_norm.py", "", "LayerNorm"),
     ("kernels/layer_norm", "", "LayerNorm"),
     ("ops/gelu.py", "", "GELU"),
@@ -27,7 +28,7 @@ _AREAS = (  # file, part of the function's name, area
     ("model/transformer.py", "split_heads", "attention"),
     ("model/transformer.py", "Block", "residual dropout"),
     ("model/lstm.py", "", "LSTM"),
-    ("model/heads.py", "", "head"),
+    ("finetuning/heads.py", "", "head"),
     ("training/optimizer.py", "", "optimizer"),
     ("training/state.py", "", "optimizer"),
     ("training/steps.py", "accumulated_gradients", "optimizer"),  # sums of gradients

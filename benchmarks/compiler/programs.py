@@ -15,10 +15,12 @@ from benchmarks.paper_model import load_config, pretrain_config
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.sections import AUTO, DEFAULT_SAMPLING
+from gpt1_jax.finetuning import heads
+from gpt1_jax.finetuning.heads import Head
+from gpt1_jax.finetuning.steps import Batch, make_finetune_step
 from gpt1_jax.inference import decoding
 from gpt1_jax.kernels.choice import find_function
-from gpt1_jax.model import costs, heads, language_model
-from gpt1_jax.model.heads import Head
+from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel.mesh import (
     check_batch_size,
     make_mesh,
@@ -28,13 +30,7 @@ from gpt1_jax.training.initial_state import pretrain_state_shapes
 from gpt1_jax.training.memory import accumulation_steps
 from gpt1_jax.training.optimizer import make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
-from gpt1_jax.training.steps import (
-    Batch,
-    Step,
-    jit_step,
-    make_finetune_step,
-    make_pretrain_step,
-)
+from gpt1_jax.training.steps import Step, jit_step, make_pretrain_step
 
 _NUM_SPECIALS = 3
 _SEED = jax.ShapeDtypeStruct((), jnp.uint32)

@@ -33,6 +33,7 @@ from benchmarks.paper_model import (
     token_probabilities,
 )
 from gpt1_jax.finetuning.bands import BandShapes
+from gpt1_jax.finetuning.steps import Batch
 from gpt1_jax.tasks.batches import (
     TOKENS_TO_COMPILE,
     BandSizes,
@@ -41,7 +42,6 @@ from gpt1_jax.tasks.batches import (
     padded_length,
     real_indices,
 )
-from gpt1_jax.training.steps import Batch
 
 NUM_SPECIALS = 3
 RUN_STEPS = 375  # whose batches' layouts are chosen together
@@ -142,8 +142,9 @@ def build_jax(
     import jax
     import jax.numpy as jnp
 
-    from gpt1_jax.model import heads
-    from gpt1_jax.model.heads import Head
+    from gpt1_jax.finetuning import heads
+    from gpt1_jax.finetuning.heads import Head
+    from gpt1_jax.finetuning.steps import make_finetune_step
     from gpt1_jax.parallel import devices
     from gpt1_jax.parallel.mesh import (
         make_mesh,
@@ -153,7 +154,7 @@ def build_jax(
     from gpt1_jax.runs.forms import Workload, choose_forms
     from gpt1_jax.training.optimizer import make_optimizer
     from gpt1_jax.training.state import init_state
-    from gpt1_jax.training.steps import jit_step, make_finetune_step
+    from gpt1_jax.training.steps import jit_step
 
     task, config = TASKS[flags.task], pretrain_config(flags, dtype)
     cache = jax.config.jax_compilation_cache_dir or ""

@@ -16,7 +16,7 @@ from torch import nn
 from benchmarks.harness import Trainer
 from benchmarks.paper_model import pretrain_config
 from benchmarks.peers.finetune_step import NUM_SPECIALS, TASKS
-from gpt1_jax.training.steps import Batch
+from gpt1_jax.finetuning.steps import Batch
 
 
 class Block(nn.Module):

@@ -108,19 +108,20 @@ print(f"loss {float(nll.sum() / 63):.2f}; log V = {np.log(40478):.2f}")
 #
 # $$P(u) = \mathrm{softmax}(h_n W_e^T)$$
 #
-# This is a block:
+# This is the first line, and a block:
 
 # %% tags=["hide-input"]
 from gpt1_jax.model import transformer
 
-show(transformer.Block)
+show(transformer.embed, transformer.Block)
 
 # %% [markdown]
-# Read the inner function first: the output of a branch (attention, then the
-# feed-forward network) goes through dropout, is added to the branch's input, and *then*
-# normalised. This is "post-LN", as in the first Transformer. GPT-2 and later models
-# normalise first, which is easier to train at larger sizes; a GPT-2 with GPT-1's sizes
-# is another model.
+# `how` computes what the block asks for. Its `add_and_norm` adds the output of a branch
+# (attention, then the feed-forward network), after dropout, to the branch's input, and
+# *then* normalises the sum. This is "post-LN", as in the first Transformer. GPT-2 and
+# later models normalise first, which is easier to train at larger sizes; a GPT-2 with
+# GPT-1's sizes is another model. Each activation passes through `how.at` by its name:
+# whoever wants to see one finds it there.
 #
 # Attention is the only place where tokens interact. Each token compares its query with
 # the keys of itself and all tokens before it, and takes a weighted mean of their
@@ -129,7 +130,7 @@ show(transformer.Block)
 # %% tags=["hide-input"]
 from gpt1_jax.ops import attention
 
-show(attention.attention_probs, attention.plain_causal_attention)
+show(attention.may_attend, attention.attention_probs, attention.plain_attention)
 
 # %% [markdown]
 # The mask makes this a language model: without it, a token would see the token that it
@@ -138,7 +139,7 @@ show(attention.attention_probs, attention.plain_causal_attention)
 # that it can see.
 
 # %%
-seen = jnp.tril(jnp.ones((8, 8)))
+seen = attention.may_attend(jnp.arange(8)[:, None], jnp.arange(8))
 weights = language_model.attention(gpt1, params, tokens[:, :8])[0][0, 0]
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.2))
 for axis, picture, title in zip(
@@ -183,7 +184,7 @@ plt.show()
 # last state with the *same* matrix $W_e$ that embedded the tokens.
 
 # %% tags=["hide-input"]
-show(language_model.logits)
+show(transformer.logits)
 
 # %% [markdown]
 # Where are the 116 million parameters? A quarter is the embedding, half the
@@ -610,9 +611,9 @@ plt.show()
 # $$L_2(\mathcal{C}) = \sum_{(x, y)} \log P(y \mid x^1, \dots, x^m)$$
 
 # %% tags=["hide-input"]
-from gpt1_jax.model import heads
+from gpt1_jax.finetuning import heads
 
-show(heads.apply, losses.classification_loss)
+show(heads.apply, heads.classification_loss)
 
 # %% [markdown]
 # Predicting the text stays part of it (equation 5). The paper found that this helps on
@@ -621,7 +622,9 @@ show(heads.apply, losses.classification_loss)
 # $$L_3(\mathcal{C}) = L_2(\mathcal{C}) + \lambda \, L_1(\mathcal{C})$$
 
 # %% tags=["hide-input"]
-show(train_steps.finetune_loss)
+from gpt1_jax.finetuning import steps as finetune_steps
+
+show(finetune_steps.finetune_loss)
 
 # %% [markdown]
 # Section 4.1 reuses the settings of pre-training, with these exceptions:

@@ -1,1 +1,1 @@
-"""Fine-tuning apart from its step: initial states, scores, predictions, results."""
+"""Fine-tuning: head, loss and step; initial states, scores, predictions, results."""

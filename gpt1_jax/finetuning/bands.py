@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gpt1_jax.finetuning.steps import Batch
 from gpt1_jax.ops.dropout import Noise
 from gpt1_jax.ops.unpad import Unpadding, pad, unpad
-from gpt1_jax.training.steps import Batch
 
 
 @jax.tree_util.register_static

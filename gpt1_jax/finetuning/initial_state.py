@@ -14,8 +14,8 @@ from gpt1_jax.config.finetune import FinetuneConfig, Variants, check_kind
 from gpt1_jax.config.sections import ModelOptions
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import UserError
-from gpt1_jax.model import heads
-from gpt1_jax.model.heads import Head
+from gpt1_jax.finetuning import heads
+from gpt1_jax.finetuning.heads import Head
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read

@@ -9,9 +9,10 @@ from scipy import special
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.tokenizers import special_tokens
+from gpt1_jax.finetuning import heads
+from gpt1_jax.finetuning.heads import Head
 from gpt1_jax.inference.scoring import power_of_two
-from gpt1_jax.model import costs, heads
-from gpt1_jax.model.heads import Head
+from gpt1_jax.model import costs
 from gpt1_jax.parallel.devices import fetched_late, require_memory
 from gpt1_jax.parallel.exchange import rows_by_device
 from gpt1_jax.parallel.mesh import replicated, to_global_batch
@@ -112,7 +113,7 @@ class Predictor:
 
 
 def _mean_loss(logits: np.ndarray, targets: np.ndarray) -> float:
-    """The mean of `gpt1_jax.ops.losses.classification_loss`, on the host in float64."""
+    """`gpt1_jax.finetuning.heads.classification_loss`, on the host in float64."""
     logits = logits.astype(np.float64)
     if logits.shape[1] == 1:
         return float(np.square(logits - targets).mean())

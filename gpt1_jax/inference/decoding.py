@@ -21,9 +21,9 @@ import numpy as np
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.sections import SamplingConfig
+from gpt1_jax.inference.cache import Cache, decode, init_cache
 from gpt1_jax.inference.sampling import Filters, apply_filters, draw, make_filters
 from gpt1_jax.model import language_model
-from gpt1_jax.model.context import Cache
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.ops.cached_attention import in_lanes
 from gpt1_jax.ops.products import Transposed
@@ -301,7 +301,7 @@ def _start(
 ) -> _State:
     """A batch whose rows have yet to read `length` tokens each."""
     padding = jnp.zeros(num_rows, jnp.int32)
-    cache = language_model.init_cache(model, padding, size)
+    cache = init_cache(model, padding, size)
     layers = _laid_out(model, num_rows, cache)
     return _State(
         cache=cache._replace(layers=layers, taken=jnp.int32(length)),
@@ -335,8 +335,8 @@ def _read_prompts(
       first: the first row.
     """
     num_rows, (num_prompts, length) = len(state.tokens), tokens.shape
-    empty = language_model.init_cache(model, padding, length)
-    _, read = language_model.decode(model, params, tokens, empty)
+    empty = init_cache(model, padding, length)
+    _, read = decode(model, params, tokens, empty)
     layers = _laid_out(model, num_rows, read)
     rows = first + jnp.arange(num_prompts)  # rows behind the last are dropped
 
@@ -369,7 +369,7 @@ def _read_prompts(
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _grow(model: ModelConfig, state: _State, size: int) -> _State:
     """The state with room for `size` places."""
-    empty = language_model.init_cache(model, state.cache.padding, size)
+    empty = init_cache(model, state.cache.padding, size)
 
     def copy(larger: jax.Array, old: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice(larger, old, (0,) * old.ndim)
@@ -401,7 +401,7 @@ def _draw_tokens(
         state, tokens, log_probs = carry
         # The barrier keeps XLA from copying all matrices before the loop.
         newest, weights = jax.lax.optimization_barrier((state.tokens[:, None], params))
-        output, cache = language_model.decode(model, weights, newest, state.cache)
+        output, cache = decode(model, weights, newest, state.cache)
         logits = language_model.logits(model, output)[:, 0, :vocab_size]
         filtered = apply_filters(logits, filters, top_k, state.seen)
         token = draw(filtered, None if greedy else keys(state, number))

@@ -17,7 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.ops.attention import MASKED_SCORE, heads_first
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.model.execution import Execution, Layer
+from gpt1_jax.ops.attention import MASKED_SCORE, heads_first, may_attend
 from gpt1_jax.ops.products import product
 
 BLOCK = 32  # nodes whose attention is computed together, with the path before them
@@ -30,24 +32,38 @@ class PrefixTree(NamedTuple):
     last: jax.Array  # [R] int32, the last node that follows each; itself if none does
     paths: jax.Array  # [S, P] int32, the nodes before each block's first; R if fewer
 
-    def attend(self, query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-        """softmax(Q K^T / sqrt(K)) V over each node and those that it follows.
 
-        Args:
-          query, key, value: [R, 1, H, K].
+class InTree(Execution):
+    """Reads the nodes of a tree: [N, T] is [R, 1].
 
-        Returns:
-          [R, 1, H, K] in the inputs' dtype.
-        """
-        num_nodes, _, num_heads, head_dim = query.shape
-        nodes = jnp.arange(num_nodes).reshape(len(self.paths), -1)  # [S, R / S]
-        seen = jnp.concatenate([self.paths, nodes], axis=1)  # [S, P + R / S]
-        last = self.last.at[seen].get(mode="fill", fill_value=-1)[:, None]
+    Args:
+      model: as for `Execution`.
+      tree: what each node follows.
+    """
+
+    def __init__(self, model: ModelConfig, tree: PrefixTree):
+        super().__init__(model)
+        self._tree = tree
+
+    def positions(self, seq_len: int) -> jax.Array:
+        return self._tree.positions
+
+    def attend(
+        self, query: jax.Array, key: jax.Array, value: jax.Array, layer: Layer
+    ) -> jax.Array:
+        """Attention of each node [R, 1, H, K] to itself and those that it follows."""
+        tree, (num_nodes, _, num_heads, head_dim) = self._tree, query.shape
+        nodes = jnp.arange(num_nodes).reshape(len(tree.paths), -1)  # [S, R / S]
+        seen = jnp.concatenate([tree.paths, nodes], axis=1)  # [S, P + R / S]
+        last = tree.last.at[seen].get(mode="fill", fill_value=-1)[:, None]
         follows = (seen[:, None] <= nodes[:, :, None]) & (nodes[:, :, None] <= last)
+        positions = tree.positions[:, 0]
+        key_positions = positions.at[seen].get(mode="fill", fill_value=0)
+        follows &= may_attend(positions[nodes][:, :, None], key_positions[:, None])
 
         def with_path(x: jax.Array) -> jax.Array:
             """[R, 1, H, K] to [S, H, P + R / S, K]."""
-            before = x[:, 0].at[self.paths].get(mode="fill", fill_value=0)
+            before = x[:, 0].at[tree.paths].get(mode="fill", fill_value=0)
             own = x.reshape(*nodes.shape, num_heads, head_dim)
             return heads_first(jnp.concatenate([before, own], axis=1))
 

@@ -19,9 +19,15 @@ import numpy as np
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.prefix_tree import BLOCK, PrefixTree, TreeBuilder, common_length
+from gpt1_jax.inference.cache import decode, init_cache
+from gpt1_jax.inference.prefix_tree import (
+    BLOCK,
+    InTree,
+    PrefixTree,
+    TreeBuilder,
+    common_length,
+)
 from gpt1_jax.model import costs, language_model
-from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.parallel.devices import require_memory
 
@@ -516,15 +522,15 @@ def _score_tokens(
 def _read(model: ModelConfig, params: Params, inputs: _Tree | _Rows) -> Output:
     """Runs the model on each token, after those that it follows."""
     if isinstance(inputs, _Tree):
-        context = Context(tree=inputs.tree)
-        return language_model.apply(model, params, inputs.tokens, context)
+        how = InTree(model, inputs.tree)
+        return language_model.apply(model, params, inputs.tokens, how)
     tokens, contexts, padding = inputs
     if contexts is None or padding is None:
         return language_model.apply(model, params, tokens)
     num_groups, length = contexts.shape
     num_rows, seq_len = tokens.shape
-    empty = language_model.init_cache(model, padding, length + seq_len)
-    _, cache = language_model.decode(model, params, contexts, empty)
+    empty = init_cache(model, padding, length + seq_len)
+    _, cache = decode(model, params, contexts, empty)
 
     def for_each_row(array: jax.Array) -> jax.Array:
         """[G * M, ..] to [N * M, ..]: each group's part once for each of its rows."""
@@ -536,4 +542,4 @@ def _read(model: ModelConfig, params: Params, inputs: _Tree | _Rows) -> Output:
         layers=jax.tree.map(for_each_row, cache.layers),
         padding=for_each_row(cache.padding),
     )
-    return language_model.decode(model, params, tokens, cache)[0]
+    return decode(model, params, tokens, cache)[0]

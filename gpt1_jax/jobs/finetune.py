@@ -31,6 +31,7 @@ from gpt1_jax.finetuning.initial_state import (
 )
 from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, Finished
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
+from gpt1_jax.finetuning.steps import Batch, make_finetune_step
 from gpt1_jax.finetuning.suite import Result, SuiteRun
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.interop.datasets import fetch_tasks
@@ -115,7 +116,7 @@ from gpt1_jax.training.optimizer import (
     make_optimizer,
 )
 from gpt1_jax.training.state import TrainState
-from gpt1_jax.training.steps import Batch, jit_step, make_finetune_step
+from gpt1_jax.training.steps import jit_step
 
 TABLE_FILE = "results.md"  # of all runs that a command asks for
 

@@ -5,6 +5,7 @@ package uses only them.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,18 +13,18 @@ import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.errors import UserError
-from gpt1_jax.model import lstm, transformer
-from gpt1_jax.model.context import Cache, Context
+from gpt1_jax.model import transformer
+from gpt1_jax.model.execution import Execution, Recording
 from gpt1_jax.model.lstm import LSTM
 from gpt1_jax.model.transformer import Transformer
 from gpt1_jax.ops import losses
-from gpt1_jax.ops.products import einsum
+from gpt1_jax.ops.attention import check_rule
 
 Params = dict[str, Any]  # nested, of float32 arrays
 
+_RULE_CHECKED = 2048  # positions
 # The values of config.model.kind.
 _MODULES: dict[str, Any] = {"transformer": Transformer, "lstm": LSTM}
-_FUNCTIONS: dict[str, Any] = {"transformer": transformer, "lstm": lstm}
 
 
 class Output(NamedTuple):
@@ -37,51 +38,35 @@ class Output(NamedTuple):
 def init_params(model: ModelConfig, key: jax.Array) -> Params:
     """Fresh parameters: matrices N(0, 0.02^2), biases 0, gains 1 (sec. 4.1)."""
     tokens = jnp.zeros((1, 1), jnp.int32)  # no shape depends on their number
-    return _MODULES[model.kind](model).init(key, tokens)["params"]
+    return _MODULES[model.kind](model).init(key, tokens, Execution(model))["params"]
 
 
 def apply(
     model: ModelConfig,
     params: Params,
     tokens: jax.Array,
-    context: Context = Context(),
+    how: Execution | None = None,
 ) -> Output:
     """Runs the model on sequences of tokens.
 
     Args:
-      model: sizes, dropout rates and implementations.
+      model: sizes and implementations.
       params: as returned by `init_params`.
       tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
-      context: dropout and padding removal.
+      how: how to compute it; by default whole sequences, without dropout.
+
+    Raises:
+      ValueError: if T exceeds `max_seq_len`, or a token may attend to later ones.
     """
-    module = _MODULES[model.kind](model)
-    hidden, unembedding, _ = module.apply({"params": params}, tokens, context)
-    return Output(hidden, unembedding)
-
-
-def init_cache(model: ModelConfig, padding: jax.Array, size: int) -> Cache:
-    """A cache that has read nothing yet.
-
-    Args:
-      model: sizes and dtype.
-      padding: [N] int32, how many padding tokens each sequence will begin with.
-      size: the most tokens that a sequence may get, padding included; at most
-        `max_seq_len` of them are real.
-    """
-    return _FUNCTIONS[model.kind].init_cache(model, padding, size)
-
-
-def decode(
-    model: ModelConfig, params: Params, tokens: jax.Array, cache: Cache
-) -> tuple[Output, Cache]:
-    """Like `apply`, for tokens [N, T] that follow those in the cache.
-
-    Returns:
-      The output, and the cache with these tokens added.
-    """
-    module, context = _MODULES[model.kind](model), Context(cache=cache)
-    hidden, unembedding, longer = module.apply({"params": params}, tokens, context)
-    return Output(hidden, unembedding), longer
+    if tokens.shape[-1] > model.max_seq_len:
+        raise ValueError(
+            f"tokens has {tokens.shape[-1]} positions but the model has max_seq_len="
+            f"{model.max_seq_len}; shorten the sequences or raise max_seq_len."
+        )
+    if model.kind == "transformer":
+        check_rule(min(model.max_seq_len, _RULE_CHECKED))
+    how = how or Execution(model)
+    return Output(*_MODULES[model.kind](model).apply({"params": params}, tokens, how))
 
 
 def rounded_dtype(model: ModelConfig, name: str) -> jnp.dtype | None:
@@ -109,11 +94,30 @@ def has_layer_boundaries(model: ModelConfig) -> bool:
     return model.kind == "transformer" and model.layer_loop == "unrolled"
 
 
+def activations(
+    model: ModelConfig, params: Params, tokens: jax.Array, names: Sequence[str]
+) -> list[jax.Array]:
+    """Activations of a forward pass without dropout, by their names.
+
+    Args:
+      model, params, tokens: as for `apply`.
+      names: such as "embedding" or "h_3/attn/probs"; docs/api.md lists them.
+
+    Returns:
+      The activations, in the order of the names.
+    """
+    how = Recording(model, names)
+    apply(how.model, params, tokens, how)
+    return [how.recorded[name] for name in names]
+
+
 def hidden_states(
     model: ModelConfig, params: Params, tokens: jax.Array
 ) -> list[jax.Array]:
     """The state of each token [N, T, D] before the first layer and after each."""
-    return _FUNCTIONS[model.kind].hidden_states(model, params, tokens)
+    names = ["embedding", *(f"h_{layer}/out" for layer in range(model.depth))]
+    states = activations(model, params, tokens, names)
+    return [state.astype(model.dtype) for state in states]
 
 
 def check_attention(model: ModelConfig) -> None:
@@ -136,13 +140,13 @@ def attention(model: ModelConfig, params: Params, tokens: jax.Array) -> list[jax
       ValueError: if the model has no attention.
     """
     check_attention(model)
-    return transformer.attention(model, params, tokens)
+    names = [f"h_{layer}/attn/probs" for layer in range(model.num_layers)]
+    return activations(model, params, tokens, names)
 
 
 def logits(model: ModelConfig, output: Output) -> jax.Array:
     """Logits h_L W_e^T, whose softmax is P(u) (eq. 2): [N, T, rows] float32."""
-    operands = (x.astype(model.dtype) for x in output)
-    return einsum("NTD,VD->NTV", *operands)
+    return transformer.logits(*output, model.dtype)
 
 
 def next_token_loss(

@@ -1,58 +1,55 @@
-"""Dense layer and LayerNorm as Flax modules."""
+"""The parameters of dense layers and LayerNorms, as Flax modules.
 
-from pkgutil import resolve_name
+The modules hold parameters; an `Execution` computes with them.
+"""
+
 from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from flax.typing import Initializer
 
-from gpt1_jax.ops.layer_norm import FUSED, Branch, layer_norm
-from gpt1_jax.ops.products import Activation, Transposed, dense, matmul
+NORMAL = nn.initializers.normal(0.02)  # sec. 4.1
+
+
+def parameter(
+    module: nn.Module, name: str, init: Initializer, shape: tuple[int, ...]
+) -> Any:
+    """A module's parameter: an array of this shape, or what is held in its place.
+
+    A kernel may be held transposed, or an embedding split over devices, in a type of
+    its own; `Module.param` would refuse its shape.
+    """
+    held = module.get_variable("params", name)
+    is_array = held is None or hasattr(held, "shape")
+    return module.param(name, init, shape) if is_array else held
 
 
 class Dense(nn.Module):
-    """An affine map of the last axis: x W + b ("conv1d" of the released code).
+    """W [in, out] and b [out] of x W + b ("conv1d" of the released code).
 
-    Operands are rounded to `dtype`, sums are float32. W [in, out] starts as
-    N(0, 0.02^2) and b as 0 (sec. 4.1), unless initialisers are given. An activation
-    of x W + b is computed in float32.
-
-    Without `add_bias`, returns x W and b, for a kernel that adds them.
+    W starts as N(0, 0.02^2) and b as 0 (sec. 4.1), unless initialisers are given.
     """
 
-    features: int
-    dtype: jnp.dtype
-    kernel_init: Initializer = nn.initializers.normal(0.02)
+    inputs: int
+    outputs: int
+    kernel_init: Initializer = NORMAL
     bias_init: Initializer = nn.initializers.zeros
-    activation: Activation | None = None
-    add_bias: bool = True
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> Any:
-        kernel = self.get_variable("params", "kernel")
-        if not isinstance(kernel, Transposed):  # `param` would refuse its shape
-            shape = x.shape[-1], self.features
-            kernel = self.param("kernel", self.kernel_init, shape)
-        bias = self.param("bias", self.bias_init, (self.features,))
-        if not self.add_bias:
-            return matmul(x, kernel, self.dtype).astype(self.dtype), bias
-        return dense(x, kernel, bias, self.dtype, self.activation)
+    def __call__(self) -> tuple[Any, jax.Array]:
+        shape = self.inputs, self.outputs
+        kernel = parameter(self, "kernel", self.kernel_init, shape)
+        return kernel, self.param("bias", self.bias_init, (self.outputs,))
 
 
 class LayerNorm(nn.Module):
-    """LayerNorm over the last axis, computed in float32; initially gain 1, bias 0.
+    """The gain and the bias [D] of a LayerNorm, initially 1 and 0."""
 
-    Given a branch, it normalises the residual sum: see `residual_layer_norm`.
-    """
-
-    dtype: jnp.dtype
+    features: int
 
     @nn.compact
-    def __call__(self, x: jax.Array, branch: Branch | None = None) -> jax.Array:
-        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
-        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
-        if branch is not None:
-            return resolve_name(FUSED)(x, branch, scale, bias)
-        return layer_norm(x, scale, bias, self.dtype)
+    def __call__(self) -> tuple[jax.Array, jax.Array]:
+        shape = (self.features,)
+        scale = self.param("scale", nn.initializers.ones, shape)
+        return scale, self.param("bias", nn.initializers.zeros, shape)

@@ -23,15 +23,8 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.model.context import Cache, Context
-from gpt1_jax.model.embedding import embed
-from gpt1_jax.model.layers import Dense
-from gpt1_jax.model.sites import LSTM_OUTPUT, block_site
-from gpt1_jax.ops.dropout import dropout
-from gpt1_jax.ops.lstm import State, lstm, plain_lstm, zero_state
-from gpt1_jax.ops.products import Transposed
-from gpt1_jax.ops.unpad import pad, unpad
-from gpt1_jax.parallel.exchange import SplitTable, softmax_rows
+from gpt1_jax.model.execution import Execution
+from gpt1_jax.model.layers import NORMAL, Dense, parameter
 
 _KERNEL_INIT = nn.initializers.lecun_normal()
 
@@ -46,26 +39,16 @@ class LSTM(nn.Module):
 
     @nn.compact
     def __call__(
-        self, tokens: jax.Array, context: Context = Context()
-    ) -> tuple[jax.Array, jax.Array, Cache | None]:
-        """Hidden states and the matrix that scores them.
-
-        Args:
-          tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
-          context: dropout and padding removal, or a cache.
-
-        Returns:
-          [N, T, D], or [S, R, D] if unpadded; [V, D]; and the cache with these tokens,
-          None if the context has none.
-        """
+        self, tokens_NT: jax.Array, how: Execution
+    ) -> tuple[jax.Array, jax.Array]:
+        """The states [N, T, D] of tokens [N, T], and the rows [V, D] of the softmax."""
         cfg = self.config
-        normal = nn.initializers.normal(0.02)
-        wte = self.get_variable("params", "wte")
-        if not isinstance(wte, SplitTable):  # `param` would refuse its shape
-            wte = self.param("wte", normal, (cfg.vocab_size, cfg.embed_dim))
-        x, unembedding = embed(cfg, wte, None, tokens, context)
-        hidden, cache = Block(cfg, name="h_0")(x, context)
-        return hidden, softmax_rows(unembedding), cache
+        wte_VD = parameter(self, "wte", NORMAL, (cfg.vocab_size, cfg.embed_dim))
+        wte_VD = how.at("wte", wte_VD)
+        x_NTD = how.at("embedding/tokens", how.look_up(wte_VD, tokens_NT))
+        x_NTD = how.at("embedding", x_NTD).astype(cfg.dtype)
+        h_NTD = Block(cfg, name="h_0")(x_NTD, how)
+        return how.at("out", h_NTD, 0), how.unembedding(wte_VD)
 
 
 class Block(nn.Module):
@@ -74,10 +57,8 @@ class Block(nn.Module):
     config: ModelConfig
 
     @nn.compact
-    def __call__(
-        self, x: jax.Array, context: Context
-    ) -> tuple[jax.Array, Cache | None]:
-        return Layer(self.config, name="lstm")(x, context)
+    def __call__(self, x_NTD: jax.Array, how: Execution) -> jax.Array:
+        return Layer(self.config, name="lstm")(x_NTD, how)
 
 
 class Layer(nn.Module):
@@ -90,28 +71,14 @@ class Layer(nn.Module):
     config: ModelConfig
 
     @nn.compact
-    def __call__(
-        self, x: jax.Array, context: Context
-    ) -> tuple[jax.Array, Cache | None]:
-        cfg, cache = self.config, context.cache
-        dtype = jnp.dtype(cfg.dtype)
-        to_gates = Dense(
-            4 * cfg.lstm_units, dtype, _KERNEL_INIT, forget_bias, name="c_input"
-        )
-        inputs = to_gates(x * math.sqrt(cfg.embed_dim))
-        inputs = pad(inputs, context.unpadding)  # [N, T, 4 U]
-        recurrent = Recurrent(cfg.lstm_units, name="c_hidden")()
-        if cache is None:
-            outputs = lstm(inputs, recurrent, dtype)
-        else:
-            (state,), padding = cache.layers, cache.padding - cache.taken
-            outputs, state = plain_lstm(inputs, recurrent, state, padding)
-            cache = Cache((state,), cache.taken + inputs.shape[1], cache.padding)
-        outputs = unpad(outputs, context.unpadding)
-        site, rows = block_site(0, LSTM_OUTPUT), context.token_rows()
-        outputs = dropout(outputs, cfg.resid_dropout, context.noise, site, rows=rows)
-        project = Dense(cfg.embed_dim, dtype, _KERNEL_INIT, name="c_proj")
-        return project(outputs), cache
+    def __call__(self, x_NTD: jax.Array, how: Execution) -> jax.Array:
+        d, u = self.config.embed_dim, self.config.lstm_units
+        to_gates = Dense(d, 4 * u, _KERNEL_INIT, forget_bias, name="c_input")()
+        gates_NTG = how.dense(x_NTD * math.sqrt(d), to_gates)
+        gates_NTG = how.at("lstm/gates", gates_NTG, 0)
+        recurrent_UG = Recurrent(u, name="c_hidden")()
+        hidden_NTU = how.at("lstm/hidden", how.recur(gates_NTG, recurrent_UG), 0)
+        return how.dense(hidden_NTU, Dense(u, d, _KERNEL_INIT, name="c_proj")())
 
 
 class Recurrent(nn.Module):
@@ -121,11 +88,8 @@ class Recurrent(nn.Module):
 
     @nn.compact
     def __call__(self) -> Any:
-        kernel = self.get_variable("params", "kernel")
-        if isinstance(kernel, Transposed):  # `param` would refuse its shape
-            return kernel
         shape = (self.num_units, 4 * self.num_units)
-        return self.param("kernel", _KERNEL_INIT, shape)
+        return parameter(self, "kernel", _KERNEL_INIT, shape)
 
 
 def forget_bias(
@@ -135,22 +99,3 @@ def forget_bias(
     del key
     gates = jnp.zeros((4, shape[0] // 4), dtype).at[1].set(1)
     return gates.reshape(shape)
-
-
-def hidden_states(
-    cfg: ModelConfig, params: dict[str, Any], tokens: jax.Array
-) -> list[jax.Array]:
-    """The embedding and the layer's state, each [N, T, D]."""
-    x, _ = embed(cfg, params["wte"], None, tokens, Context())
-    hidden, _ = Block(cfg).apply({"params": params["h_0"]}, x, Context())
-    return [x, hidden]
-
-
-def init_cache(cfg: ModelConfig, padding: jax.Array, size: int) -> Cache:
-    """The state before the first token of sequences that begin with [N] padding.
-
-    It has the same size however many tokens an LSTM reads, so `size` is not used.
-    """
-    del size
-    state: State = zero_state(len(padding), cfg.lstm_units, jnp.dtype(cfg.dtype))
-    return Cache((state,), jnp.int32(0), padding)

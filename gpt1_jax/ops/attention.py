@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gpt1_jax.ops.dropout import (
     Noise,
@@ -20,17 +21,64 @@ MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released cod
 BLOCK_SIZE = 128  # positions computed together
 MASK_NDIM = 3  # heads h and h + H / 2 share the dropout hash of a query and a key
 
-# The values of `config.model.attention_form`; each is imported on demand.
-FORMS = {
-    "auto": "gpt1_jax.ops.attention:causal_attention",  # without a trial
-    "blocked": "gpt1_jax.ops.attention:causal_attention",
-    "fused": "gpt1_jax.kernels.attention:fused_causal_attention",
-    "plain": "gpt1_jax.ops.attention:plain_causal_attention",
-}
+# `causal_attention` for `config.model.attention_form="fused"`, imported on demand.
+FUSED = "gpt1_jax.kernels.attention:fused_causal_attention"
+
+
+def may_attend(query: jax.Array, key: jax.Array) -> jax.Array:
+    """Whether a token attends to another: not to those after it (sec. 3.1).
+
+    Every form of attention asks this function, so a change here changes training,
+    generation and scores alike. It may exclude more, such as tokens far back; see
+    `check_rule`.
+
+    Args:
+      query, key: the positions of both tokens, integers that broadcast.
+
+    Returns:
+      Booleans.
+    """
+    return key <= query
+
+
+def is_causal(seq_len: int) -> bool:
+    """Whether each of T tokens attends to all before it, as fused kernels have it."""
+    return bool((_rule(seq_len) == np.tri(seq_len, dtype=bool)).all())
+
+
+def check_rule(seq_len: int) -> None:
+    """Refuses a rule by which one of T tokens attends to a later one.
+
+    Raises:
+      ValueError: if it does; a language model has yet to predict that one.
+    """
+    if (_rule(seq_len) & ~np.tri(seq_len, dtype=bool)).any():
+        raise ValueError(
+            "ops.attention.may_attend lets a token attend to a later one, which the "
+            "model has yet to predict; it must be False wherever key > query."
+        )
+
+
+def _rule(seq_len: int) -> np.ndarray:
+    """[T, T] bool, whether each query attends to each key."""
+    places = np.arange(seq_len)
+    with jax.ensure_compile_time_eval():
+        return np.asarray(may_attend(places[:, None], places))
+
+
+def split_heads(qkv: jax.Array, num_heads: int) -> list[jax.Array]:
+    """[N, T, 3 D] to query, key and value, each [N, T, H, K]."""
+    heads = (*qkv.shape[:2], num_heads, qkv.shape[-1] // (3 * num_heads))
+    return [part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1)]
+
+
+def join_heads(x: jax.Array) -> jax.Array:
+    """[N, T, H, K] to [N, T, D]."""
+    return x.reshape(*x.shape[:2], -1)
 
 
 def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
-    """softmax(Q K^T / sqrt(K)) over the keys at or before each query (sec. 3.1).
+    """softmax(Q K^T / sqrt(K)) over the keys that each query may attend to (sec. 3.1).
 
     Args:
       query, key: [N, T, H, K].
@@ -40,9 +88,22 @@ def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
     """
     seq_len, head_dim = query.shape[1], query.shape[-1]
     scores = einsum("NTHK,NSHK->NHTS", query, key) / math.sqrt(head_dim)
-    causal = jnp.tril(jnp.ones((seq_len, seq_len), bool))
-    scores = jnp.where(causal, scores, MASKED_SCORE)  # [N, H, T, S]
+    places = jnp.arange(seq_len)
+    seen = may_attend(places[:, None], places)  # [T, S]
+    scores = jnp.where(seen, scores, MASKED_SCORE)  # [N, H, T, S]
     return jax.nn.softmax(scores, axis=-1)
+
+
+def plain_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    drop: Callable[[jax.Array], jax.Array],
+) -> jax.Array:
+    """softmax(Q K^T / sqrt(K)) V [N, T, H, K], with `drop` on the probabilities."""
+    probs = drop(attention_probs(query, key))
+    attended = einsum("NHTS,NSHK->NTHK", probs.astype(value.dtype), value)
+    return attended.astype(value.dtype)
 
 
 def plain_causal_attention(
@@ -54,10 +115,11 @@ def plain_causal_attention(
     site: int | jax.Array,
 ) -> jax.Array:
     """The formula of `causal_attention`; its autodiff keeps [T, T] arrays."""
-    probs = attention_probs(query, key)
-    probs = dropout(probs, dropout_rate, noise, site, unit_ndim=MASK_NDIM)
-    attended = einsum("NHTS,NSHK->NTHK", probs.astype(value.dtype), value)
-    return attended.astype(value.dtype)
+
+    def drop(probs: jax.Array) -> jax.Array:
+        return dropout(probs, dropout_rate, noise, site, unit_ndim=MASK_NDIM)
+
+    return plain_attention(query, key, value, drop)
 
 
 def causal_attention(
@@ -69,7 +131,7 @@ def causal_attention(
     site: int | jax.Array,
     mask_len: int = 0,
 ) -> jax.Array:
-    """softmax(Q K^T / sqrt(K)) V over the keys at or before each query (sec. 3.1).
+    """softmax(Q K^T / sqrt(K)) V over the keys that each query may attend to.
 
     The operands of the products have the inputs' dtype; the softmax is float32. It is
     computed in blocks. Blocks that causality hides are skipped, and no [T, T] array is
@@ -118,7 +180,7 @@ def _blocked_fwd(query, key, value, mask, dropout_rate, mask_len):
         rows, columns = slice(start, stop), slice(0, stop)
         keys, values = jnp.split(key_value[:, :, columns], 2)
         scores = product("NHTK,NHSK->NHTS", query[:, :, rows], keys)
-        scores = _mask_future(scores / math.sqrt(query.shape[-1]), start)
+        scores = _mask(scores / math.sqrt(query.shape[-1]), rows, columns)
         highest = scores.max(-1, keepdims=True)
         weights = jnp.exp(scores - highest)
         total = weights.sum(-1, keepdims=True)
@@ -153,7 +215,7 @@ def _blocked_bwd(dropout_rate, mask_len, residuals, grad):
         both = query_grad[:, :, rows]
         products = product("NHTK,NHSK->NHTS", both, key_value[:, :, columns])
         scores, d_kept = jnp.split(products, 2)
-        scores = _mask_future(scores / math.sqrt(head_dim), 0)
+        scores = _mask(scores / math.sqrt(head_dim), rows, columns)
         probs = jnp.exp(scores - log_sum[:, :, rows])
         drop = _block_dropout(mask, mask_shape, rows, columns, dropout_rate)
         d_scores = probs * (drop(d_kept) - correction[:, :, rows])
@@ -183,17 +245,18 @@ def _blocks(seq_len: int) -> list[tuple[int, int]]:
     return [(start, min(start + BLOCK_SIZE, seq_len)) for start in starts]
 
 
-def _mask_future(scores: jax.Array, offset: int) -> jax.Array:
-    """Masks the scores of keys that come after the query.
+def _mask(scores: jax.Array, rows: slice, columns: slice) -> jax.Array:
+    """Masks the scores of keys that a query may not attend to.
 
     Args:
       scores: [N, H, queries, keys].
-      offset: positions from the first key to the first query.
+      rows, columns: the positions of the queries and of the keys.
     """
     queries, keys = (
-        jax.lax.broadcasted_iota(jnp.int32, scores.shape[2:], axis) for axis in (0, 1)
+        part.start + jax.lax.broadcasted_iota(jnp.int32, scores.shape[2:], axis)
+        for axis, part in enumerate((rows, columns))
     )
-    return jnp.where(keys <= queries + offset, scores, MASKED_SCORE)
+    return jnp.where(may_attend(queries, keys), scores, MASKED_SCORE)
 
 
 def _block_dropout(

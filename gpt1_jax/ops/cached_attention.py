@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.ops.attention import MASKED_SCORE
+from gpt1_jax.ops.attention import MASKED_SCORE, may_attend
 from gpt1_jax.ops.products import product
 
 _LANES_BLOCK = 32  # places of a `LanesMemory` that are read together
@@ -104,10 +104,10 @@ def _attend(
     keys, values = memory
     query = query.astype(keys.dtype)
     scores = product("MTK,MSK->MTS", query, keys) / math.sqrt(query.shape[-1])
-    places = jnp.arange(scores.shape[-1])
-    real = places >= padding[:, None, None]  # [M, 1, S]
-    seen = places <= taken + jnp.arange(query.shape[1])[:, None]  # [T, S]
-    probs = jax.nn.softmax(jnp.where(real & seen, scores, MASKED_SCORE), axis=-1)
+    places, padding = jnp.arange(scores.shape[-1]), padding[:, None, None]
+    queries = taken + jnp.arange(query.shape[1])[:, None]  # [T, 1]
+    seen = _seen(queries, places, padding)  # [M, T, S]
+    probs = jax.nn.softmax(jnp.where(seen, scores, MASKED_SCORE), axis=-1)
     return product("MTS,MSK->MTK", probs.astype(values.dtype), values)
 
 
@@ -136,7 +136,7 @@ def _attend_in_lanes(
             for k in range(len(query))
         )
         places = first + jnp.arange(_LANES_BLOCK)[:, None]
-        seen = (places >= padding) & (places <= taken)
+        seen = _seen(taken, places, padding)
         scores = jnp.where(seen, scores, MASKED_SCORE)  # [_LANES_BLOCK, M]
         higher = jnp.maximum(highest, scores.max(0))
         weights, decay = jnp.exp(scores - higher), jnp.exp(highest - higher)
@@ -151,6 +151,11 @@ def _attend_in_lanes(
     blocks = taken // _LANES_BLOCK + 1
     _, total, summed = jax.lax.fori_loop(0, blocks, add_block, start)
     return (summed / total).T
+
+
+def _seen(query: jax.Array, key: jax.Array, padding: jax.Array) -> jax.Array:
+    """Whether a query attends to a key, by their places after so much padding."""
+    return (key >= padding) & may_attend(query - padding, key - padding)
 
 
 def _as_float32(x: jax.Array) -> jax.Array:

@@ -1,6 +1,4 @@
-"""The losses L1 (eq. 1) and L2 (eq. 4).
-
-Their sum (eq. 5) is `training.steps.finetune_loss`.
+"""The loss of language modelling, L1 (eq. 1).
 
 The logits of a batch are the largest array of a training step, 5 GB at the paper's
 size. They are computed for a chunk of positions at a time (in training, together with
@@ -342,36 +340,3 @@ def _unchunk(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     num_seqs, length = shape
     parts = x.reshape(len(x), num_seqs, -1, *x.shape[2:]).swapaxes(0, 1)
     return parts.reshape(num_seqs, -1, *x.shape[2:])[:, :length]
-
-
-def sequence_mean_weights(lengths: jax.Array, seq_len: int) -> jax.Array:
-    """Weights of `next_token_loss` for L1 in fine-tuning, the auxiliary objective.
-
-    As in the released code, each sequence is averaged over its own predicted tokens,
-    then the sequences are averaged: a short one weighs as much as a long one, and
-    padding weighs nothing. Delimiter and extract tokens are predicted too.
-
-    Args:
-      lengths: [N] integers, real tokens of each sequence, at least 2.
-      seq_len: T.
-
-    Returns:
-      [N, T] float32; column t weighs the loss of token t + 1.
-    """
-    predicted = (lengths - 1)[:, None]
-    counted = jnp.arange(seq_len) < predicted
-    return counted / (predicted * len(lengths)).astype(jnp.float32)
-
-
-def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """L2 (eq. 4): the cross-entropy in nats, averaged over examples.
-
-    A single column of logits is a regression, whose loss is the squared error.
-
-    Args:
-      logits: [B, K] float32.
-      targets: [B, K] float32, class probabilities, or scores if K = 1.
-    """
-    if logits.shape[1] == 1:
-        return jnp.square(logits - targets).mean()
-    return -(targets * jax.nn.log_softmax(logits)).sum(axis=1).mean()

@@ -152,7 +152,9 @@ class Gathered(NamedTuple):
     part: jax.Array | None
 
 
-class SplitTable(NamedTuple):
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SplitTable:
     """An embedding [V, D] of which a device holds some columns.
 
     To look tokens up, devices exchange the tokens and the vectors, not the table.
@@ -161,18 +163,53 @@ class SplitTable(NamedTuple):
     columns: jax.Array  # [V, D / devices], this device's
     softmax: Gathered  # rounded as it is for the softmax
 
+    def __getitem__(self, tokens: jax.Array) -> jax.Array:
+        """The rows of tokens: [...] -> [..., D].
 
-def look_up(table: jax.Array | SplitTable, tokens: jax.Array) -> jax.Array:
-    """Rows of an embedding: [V, D], [...] -> [..., D].
+        Each device looks up all devices' tokens in its own columns.
+        """
+        axis = _mapped_axis()
+        everyones = jax.lax.all_gather(tokens, axis)  # [devices, ...]
+        parts = self.columns[everyones]  # [devices, ..., D / devices]
+        return jax.lax.all_to_all(parts, axis, 0, parts.ndim - 1, tiled=True)[0]
 
-    In a split table, each device looks up all devices' tokens in its own columns.
+
+class LayerByLayer:
+    """An execution of a model whose layers are exchanged one by one.
+
+    What it does not do itself it leaves to another execution; so does it if nothing is
+    split.
+
+    Args:
+      how: that execution.
     """
-    if not isinstance(table, SplitTable):
-        return table[tokens]
-    axis = _mapped_axis()
-    everyones = jax.lax.all_gather(tokens, axis)  # [devices, ...]
-    parts = table.columns[everyones]  # [devices, ..., D / devices]
-    return jax.lax.all_to_all(parts, axis, 0, parts.ndim - 1, tiled=True)[0]
+
+    def __init__(self, how: Any):
+        self._how, self._softmax = how, None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._how, name)
+
+    def look_up(self, wte: Any, tokens: jax.Array) -> jax.Array:
+        if isinstance(wte, SplitTable):
+            self._softmax = wte.softmax
+        return self._how.look_up(wte, tokens)
+
+    def run_layers(self, block: Any, layers: list[Any], h: jax.Array) -> jax.Array:
+        if not any(map(_is_split, jax.tree.leaves(layers, is_leaf=_is_split))):
+            return self._how.run_layers(block, layers, h)
+        run = jax.checkpoint(block) if self._how.model.remat else block
+        softmax, later = self._softmax, layers[0]
+        for layer, following in enumerate([*layers[1:], {}]):
+            h, params, later, softmax = layer_boundary(h, later, following, softmax)
+            h = run(h, params, layer)
+        h, _, _, self._softmax = layer_boundary(h, {}, {}, softmax)
+        return h
+
+    def unembedding(self, wte: Any, wpe: jax.Array | None = None) -> jax.Array:
+        if self._softmax is not None:
+            return self._softmax.whole
+        return self._how.unembedding(wte, wpe)
 
 
 def layer_boundary(
@@ -240,11 +277,6 @@ def _layer_boundary_bwd(splits: Any, grads: Any) -> Any:
 
 
 _layer_boundary.defvjp(_layer_boundary_fwd, _layer_boundary_bwd)
-
-
-def softmax_rows(softmax: jax.Array | Gathered) -> jax.Array:
-    """The matrix that scores the last layer: [V, D]."""
-    return softmax.whole if isinstance(softmax, Gathered) else softmax
 
 
 def _is_split(value: Any) -> bool:

@@ -31,7 +31,7 @@ _BAND_UNIT, _BAND_PARTS = 32, 8
 
 # (sequences, their padded length) of each band of a group, the longest first.
 BandSizes = tuple[tuple[int, int], ...]
-Arrays = dict[str, np.ndarray]  # fields of `gpt1_jax.training.steps.Batch`, by name
+Arrays = dict[str, np.ndarray]  # fields of `gpt1_jax.finetuning.steps.Batch`, by name
 B = TypeVar("B")
 X = TypeVar("X")
 
@@ -299,7 +299,7 @@ class TrainBatches(Generic[B]):
 
     Attributes:
       examples: the training split.
-      make_batch: takes the arrays by name, as `gpt1_jax.training.steps.Batch` does.
+      make_batch: takes the arrays by name, as `gpt1_jax.finetuning.steps.Batch` does.
       batch_size: B, over all hosts.
       rows: the rows of every batch that this host loads.
       seq_lens: the lengths to pad batches to, from `padded_lengths`.

@@ -1,1 +1,1 @@
-"""The optimizer, the train state, the step functions and the host loop."""
+"""The optimizer, the train state, the step function and the host loop."""

@@ -1,39 +1,25 @@
-"""The losses and the steps of pre-training (eq. 1) and fine-tuning (eq. 4 and 5).
+"""The loss and the step of pre-training (eq. 1), and what every training step needs.
 
 Losses and steps are pure functions; a step is `step(state, batch, seed) -> (state,
 metrics)`. The seed of the dropout masks is an argument, so that runs that differ only
-in the seed share one compiled program.
+in the seed share one compiled program. `finetuning.steps` has those of fine-tuning.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.model import heads, language_model
+from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Context
-from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.dropout import Noise, step_noise
-from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
-from gpt1_jax.ops.unpad import Unpadding, make_unpadding, unpad
 from gpt1_jax.parallel.exchange import exchange_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.training.optimizer import Optimizer
 from gpt1_jax.training.state import TrainState, apply_gradients
-
-
-class Batch(NamedTuple):
-    """A padded batch of examples, as arrays of either NumPy or JAX."""
-
-    tokens: Any  # [B, C, T] int32, padded with 0
-    lengths: Any  # [B, C] int32, real tokens of each sequence
-    targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
-    real_indices: Any = None  # [S, R] int32, see `tasks.batches.real_indices`
-    bands: Any = None  # of each group, see `tasks.batches.choose_bands`
-
 
 Metrics = dict[str, jax.Array]
 # (params, batch, noise) -> the mean loss over the rows, and metrics that are means too
@@ -62,51 +48,6 @@ def pretrain_loss(
     num_seqs, seq_len = tokens.shape
     weights = jnp.full(tokens.shape, 1 / (num_seqs * (seq_len - 1)))
     return language_model.next_token_loss(model, output, tokens, weights), {}
-
-
-def finetune_loss(
-    model: ModelConfig,
-    head: Head,
-    aux_lm_weight: float,
-    params: Any,
-    batch: Batch,
-    noise: Noise,
-) -> tuple[jax.Array, Metrics]:
-    """L3 = L2 + lambda L1 (eq. 5).
-
-    Args:
-      model: configuration of the language model.
-      head: the task's head.
-      aux_lm_weight: lambda; 0 leaves L1 out.
-      params: parameters of the model and the head.
-      batch: examples [B, C, T].
-      noise: the step's dropout noise.
-
-    Returns:
-      L3, and the metrics `clf_loss` (L2, nats per example) and `lm_loss` (L1, nats per
-      token; not if left out).
-    """
-    unpadding = _unpadding(batch)
-    context = Context(noise, unpadding)
-    logits, output = heads.apply(model, head, params, batch.tokens, context)
-    clf_loss = classification_loss(logits, batch.targets)
-    if not aux_lm_weight:
-        return clf_loss, {"clf_loss": clf_loss}
-    tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
-    weights = sequence_mean_weights(batch.lengths.reshape(-1), tokens.shape[1])
-    # Without padding, a sequence's last token precedes the next one's first: weight 0.
-    tokens, weights = unpad(tokens, unpadding), unpad(weights, unpadding)
-    lm_loss = language_model.next_token_loss(model, output, tokens, weights)
-    loss = clf_loss + aux_lm_weight * lm_loss  # eq. 5
-    return loss, {"clf_loss": clf_loss, "lm_loss": lm_loss}
-
-
-def _unpadding(batch: Batch) -> Unpadding | None:
-    """How to leave out a batch's padding; None if it does not list its real tokens."""
-    if batch.real_indices is None:
-        return None
-    lengths, seq_len = batch.lengths.reshape(-1), batch.tokens.shape[-1]
-    return make_unpadding(batch.real_indices, lengths, seq_len, batch.bands)
 
 
 def make_pretrain_step(
@@ -139,38 +80,6 @@ def make_pretrain_step(
         return update(state, batch, noise, gradients, optimizer)
 
     return pretrain_step
-
-
-def make_finetune_step(
-    model: ModelConfig,
-    head: Head,
-    optimizer: Optimizer,
-    aux_lm_weight: float,
-    accumulation_steps: int = 1,
-    mesh: jax.sharding.Mesh | None = None,
-) -> Step:
-    """Builds the pure function of one fine-tuning update.
-
-    Args:
-      model, head, aux_lm_weight: as for `finetune_loss`.
-      optimizer: turns gradients into updates.
-      accumulation_steps: number of parts in which a batch is computed one by one.
-      mesh: the devices that share the batch, if there are several.
-
-    Returns:
-      `finetune_step(state, batch, seed)`. Its metrics are scalars: `loss` and those of
-      `finetune_loss`, `grad_norm`, `learning_rate` and the counts of `apply_gradients`.
-    """
-    loss_fn = functools.partial(finetune_loss, model, head, aux_lm_weight)
-    gradients = make_gradients(model, loss_fn, accumulation_steps, mesh)
-
-    def finetune_step(
-        state: TrainState, batch: Batch, seed: jax.Array
-    ) -> tuple[TrainState, Metrics]:
-        noise = step_noise(seed, state.step, len(batch.tokens))
-        return update(state, batch, noise, gradients, optimizer)
-
-    return finetune_step
 
 
 def make_gradients(
@@ -256,7 +165,7 @@ def jit_step(step: Step, mesh: jax.sharding.Mesh, state: TrainState) -> Step:
     """Jits a training step over a mesh; it consumes (donates) the state.
 
     Args:
-      step: from `make_pretrain_step` or `make_finetune_step`.
+      step: from `make_pretrain_step`, or from `finetuning.steps`.
       mesh: the device mesh.
       state: the train state, as arrays or their shapes.
     """

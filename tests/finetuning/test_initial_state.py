@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from gpt1_jax.finetuning import initial_state
-from gpt1_jax.model import heads, language_model
-from gpt1_jax.model.heads import Head
+from gpt1_jax.finetuning import heads, initial_state
+from gpt1_jax.finetuning.heads import Head
+from gpt1_jax.model import language_model
 
 HEAD = Head(num_outputs=40, per_choice=False, dropout=0.1, extract_token=96)
 VOCAB_SIZE = 94  # without the three special tokens

@@ -14,11 +14,11 @@ from etils import epath
 from other_formats import Harm, assert_same_params
 from tiny_models import all_logits, drawn_params, random_tokens
 
+from gpt1_jax.finetuning import heads
+from gpt1_jax.finetuning.heads import Head
 from gpt1_jax.interop import hugging_face
 from gpt1_jax.interop.hugging_face import FinetunedHead, read_arrays, write_arrays
 from gpt1_jax.interop.names import Sizes
-from gpt1_jax.model import heads
-from gpt1_jax.model.heads import Head
 
 TOLERANCE = 1e-5  # of logits, float32
 

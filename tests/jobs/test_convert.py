@@ -23,6 +23,8 @@ from gpt1_jax.config.checks import BEST
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning import heads
+from gpt1_jax.finetuning.heads import Head
 from gpt1_jax.interop import hugging_face, openai
 from gpt1_jax.interop.hugging_face import read_arrays, write_arrays
 from gpt1_jax.interop.names import Sizes
@@ -32,8 +34,6 @@ from gpt1_jax.jobs.convert import (
     OPENAI_BPE_FILES,
     describe_export,
 )
-from gpt1_jax.model import heads
-from gpt1_jax.model.heads import Head
 from gpt1_jax.runs.checkpoint_files import read_metadata, write_manifest
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.signals import Stopped

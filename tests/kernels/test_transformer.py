@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny_models import hidden_states, made_up_params, perturbed, random_tokens
 
-from gpt1_jax.model.context import Context
+from gpt1_jax.model.execution import Execution
 from gpt1_jax.model.language_model import apply, init_params, logits
 from gpt1_jax.ops.dropout import step_noise
 
@@ -31,7 +31,7 @@ def test_kernels_change_no_loss_and_no_gradient(
         config = tiny_model_config(**how)
 
         def loss(params):
-            output = apply(config, params, tokens, Context(noise))
+            output = apply(config, params, tokens, Execution(config, noise))
             return jnp.square(logits(config, output)).mean()
 
         return jax.value_and_grad(loss)(tiny_params)

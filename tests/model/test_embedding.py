@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import observe, random_tokens
+from tiny_models import LSTM, made_up_params, observe, random_tokens
 
-from gpt1_jax.model.context import Context
-from gpt1_jax.model.embedding import embed
-from gpt1_jax.model.language_model import apply, logits
+from gpt1_jax.model.execution import Execution
+from gpt1_jax.model.language_model import apply, init_params, logits
 from gpt1_jax.ops.dropout import step_noise
 
 apply_jitted = jax.jit(apply, static_argnums=0)
@@ -41,14 +40,26 @@ def test_softmax_rows_are_tokens_then_positions(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def embed_jitted(config, wte, wpe, tokens, noise):
-    return embed(config, wte, wpe, tokens, Context(noise))
+def run(config, params, tokens, noise):
+    """The input of the first block, and the matrix of the softmax."""
+    how = Embedding(config, noise)
+    return apply(config, params, tokens, how).unembedding, how.embedding
+
+
+class Embedding(Execution):
+    """Keeps the embedding."""
+
+    def at(self, name, x, layer=None):
+        x = super().at(name, x, layer)
+        if name == "embedding":
+            self.embedding = x
+        return x
 
 
 def embedded(config, params, tokens, noise):
     """h_0, the input of the first block, and the matrix of the softmax."""
-    embeddings = params["wte"], params["wpe"]
-    return map(np.asarray, embed_jitted(config, *embeddings, tokens, noise))
+    unembedding, h_0 = run(config, params, tokens, noise)
+    return np.asarray(h_0), np.asarray(unembedding)
 
 
 def test_embedding_is_the_sum_of_token_and_position_vector(
@@ -129,30 +140,24 @@ def test_embedding_dropout_on_matrix_stays_in_the_gradient(tiny, one_layer):
     np.testing.assert_array_equal(np.asarray(gradient["wte"]) != 0, unembedding != 0)
 
 
-# Without positions
+# Without positions, in an LSTM
 
 
-def test_without_positions_the_embedding_is_the_token_vector(
-    tiny_model_config, tiny_params
-):
-    tokens = random_tokens((2, 9))
-    h_0, unembedding = embed(
-        tiny_model_config(), tiny_params["wte"], None, tokens, Context()
-    )
-    np.testing.assert_array_equal(h_0, tiny_params["wte"][tokens])
-    np.testing.assert_array_equal(unembedding, tiny_params["wte"])
+def test_without_positions_the_embedding_is_the_token_vector(tiny_model_config):
+    tokens, config = random_tokens((2, 9)), tiny_model_config(**LSTM)
+    params = made_up_params(init_params, config)
+    h_0, unembedding = embedded(config, params, tokens, None)
+    np.testing.assert_array_equal(h_0, params["wte"][tokens])
+    np.testing.assert_array_equal(unembedding, params["wte"])
 
 
-def test_without_positions_sum_and_lookups_are_the_same(tiny_model_config, tiny_params):
+def test_without_positions_sum_and_lookups_are_the_same(tiny_model_config):
     """There is one vector to drop from; the matrix still is dropped as a whole."""
     tokens, noise = random_tokens((4, 16)), step_noise(0, jnp.int32(0), 4)
+    params = made_up_params(init_params, tiny_model_config(**LSTM))
     on_sum, on_lookups, on_matrix = (
-        embed_jitted(
-            tiny_model_config(embed_dropout_on=which),
-            tiny_params["wte"],
-            None,
-            tokens,
-            noise,
+        embedded(
+            tiny_model_config(**LSTM, embed_dropout_on=which), params, tokens, noise
         )[0]
         for which in ("sum", "lookups", "matrix")
     )

@@ -20,8 +20,9 @@ from tiny_models import (
     random_tokens,
 )
 
+from gpt1_jax.inference.cache import decode, init_cache
 from gpt1_jax.model import language_model
-from gpt1_jax.model.context import Context
+from gpt1_jax.model.execution import Execution
 from gpt1_jax.model.language_model import Output, apply, init_params
 from gpt1_jax.ops import losses
 from gpt1_jax.ops.dropout import Noise, step_noise
@@ -156,7 +157,7 @@ def test_hidden_states_do_not_see_the_future_by_gradient(
     def gradients(wpe):
         def score(wpe, t):
             params = {**tiny_params, "wpe": wpe}
-            hidden = apply(config, params, tokens, Context(noise)).hidden
+            hidden = apply(config, params, tokens, Execution(config, noise)).hidden
             return jnp.sum(jnp.take(hidden, t, axis=1) * weights)
 
         return jax.lax.map(lambda t: jax.grad(score)(wpe, t), jnp.arange(16))
@@ -373,11 +374,11 @@ def test_reading_on_from_a_cache_gives_the_same_logits(tiny_model_config, tiny_p
     padded = np.zeros((4, 19), np.int32)
     for row, first, real in zip(padded, padding, tokens, strict=True):
         row[first : first + 16] = real
-    decode = jax.jit(language_model.decode, static_argnums=0)
-    cache = language_model.init_cache(config, jnp.asarray(padding), size=19)
+    read_on = jax.jit(decode, static_argnums=0)
+    cache = init_cache(config, jnp.asarray(padding), size=19)
     found = []
     for part in jnp.split(padded, [6, 7, 8, 9], axis=1):
-        output, cache = decode(config, tiny_params, part, cache)
+        output, cache = read_on(config, tiny_params, part, cache)
         found.append(language_model.logits(config, output))
     assert cache.taken == 19
     for row, first, real in zip(np.hstack(found), padding, expected, strict=True):

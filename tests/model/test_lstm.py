@@ -17,14 +17,16 @@ from tiny_models import (
     hidden_states,
     observe,
     random_tokens,
+    record_dropout,
     with_moving_gates,
 )
 
-from gpt1_jax.model import embedding, language_model, lstm
-from gpt1_jax.model.context import Context
+from gpt1_jax.finetuning.unpad import Unpadded, make_unpadding, pad
+from gpt1_jax.inference.cache import decode, init_cache
+from gpt1_jax.model import language_model
+from gpt1_jax.model.execution import Execution
 from gpt1_jax.model.language_model import apply, init_params
 from gpt1_jax.ops.dropout import step_noise
-from gpt1_jax.ops.unpad import make_unpadding, pad
 
 DROPOUT = dict(embed_dropout=0.2, resid_dropout=0.4)
 
@@ -128,19 +130,8 @@ def test_bfloat16_stays_close_to_float32(config, params):
 
 
 def test_dropout_acts_on_the_embedding_and_on_the_output(monkeypatch, config):
-    calls = []
-
-    def spy(x, rate, noise, site, **kwargs):
-        if noise is not None:  # Flax also shapes the parameters, without noise
-            calls.append((site, rate, x.shape))
-        return x
-
-    for module in (embedding, lstm):
-        monkeypatch.setattr(module, "dropout", spy)
     config = dataclasses.replace(config, **DROPOUT)
-    tokens, noise = random_tokens((4, 8)), step_noise(0, jnp.int32(0), 4)
-    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
-    jax.eval_shape(lambda p: apply(config, p, tokens, Context(noise)), params)
+    calls = record_dropout(monkeypatch, config, random_tokens((4, 8)))
     assert calls == [(0, 0.2, (4, 8, 32)), (1, 0.4, (4, 8, 24))]
 
 
@@ -165,8 +156,9 @@ def test_padding_removal_changes_no_state(config, params, dropout):
     def both(params, noise):
         indices = jnp.asarray(unpadded(batch, 2).real_indices)
         unpadding = make_unpadding(indices, lengths, 12)
-        padded = apply(config, params, tokens, Context(noise)).hidden
-        hidden = apply(config, params, tokens, Context(noise, unpadding)).hidden
+        how = Unpadded(config, noise, unpadding)
+        padded = apply(config, params, tokens, Execution(config, noise)).hidden
+        hidden = apply(config, params, tokens, how).hidden
         assert hidden.shape[:2] == indices.shape
         return padded, pad(hidden, unpadding)
 
@@ -186,16 +178,13 @@ def test_reading_on_from_a_cache_gives_the_same_logits(config, params):
     padded = np.zeros((4, 19), np.int32)
     for row, first, real in zip(padded, padding, tokens, strict=True):
         row[first : first + 16] = real
-    decode = jax.jit(language_model.decode, static_argnums=0)
-    caches = [
-        language_model.init_cache(config, jnp.asarray(padding), size=size)
-        for size in (19, 1)
-    ]
+    read_on = jax.jit(decode, static_argnums=0)
+    caches = [init_cache(config, jnp.asarray(padding), size=size) for size in (19, 1)]
     cache, other = (jax.tree.map(jnp.shape, cache.layers) for cache in caches)
     assert cache == other == (((4, 24), (4, 24)),)
     cache, found = caches[0], []
     for part in jnp.split(padded, [1, 2, 8, 9], axis=1):
-        output, cache = decode(config, params, part, cache)
+        output, cache = read_on(config, params, part, cache)
         found.append(language_model.logits(config, output))
     assert cache.taken == 19
     for row, first, real in zip(np.hstack(found), padding, expected, strict=True):

@@ -4,34 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import all_logits, hidden_states, random_tokens
+from tiny_models import all_logits, hidden_states, random_tokens, record_dropout
 
-from gpt1_jax.model import embedding, layers, transformer
-from gpt1_jax.model.context import Context
-from gpt1_jax.model.language_model import apply, init_params, logits
-from gpt1_jax.model.sites import EMBED_POSITION_SITE
-from gpt1_jax.ops import attention
+from gpt1_jax.model.execution import EMBED_POSITION_SITE, Execution
+from gpt1_jax.model.language_model import apply, logits
+from gpt1_jax.ops import products
 from gpt1_jax.ops.dropout import step_noise
 
 # Dropout sites
-
-
-def record_dropout(monkeypatch, config, tokens):
-    """[(site, rate, shape)] of one forward pass at abstract values."""
-    calls = []
-
-    def spy(x, rate, noise, site, **kwargs):
-        if noise is not None:  # Flax also shapes the parameters, without noise
-            calls.append((site, rate, x.shape))
-        return x
-
-    monkeypatch.setattr(embedding, "dropout", spy)
-    monkeypatch.setattr(transformer, "dropout", spy)
-    monkeypatch.setattr(attention, "dropout", spy)
-    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
-    noise = step_noise(0, jnp.int32(0), tokens.shape[0])
-    jax.eval_shape(lambda p: apply(config, p, tokens, Context(noise)), params)
-    return calls
 
 
 def test_dropout_sites_at_paper_depth_are_37_distinct_ones(
@@ -94,7 +74,7 @@ def test_bfloat16_multiplies_in_bfloat16_and_normalises_in_float32(
     tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
 
     def forward(params):
-        return logits(config, apply(config, params, tokens, Context(noise)))
+        return logits(config, apply(config, params, tokens, Execution(config, noise)))
 
     seen = {}
     for equation in equations(jax.make_jaxpr(forward)(tiny_params).jaxpr):
@@ -116,16 +96,16 @@ def test_bfloat16_keeps_the_residual_stream_in_bfloat16(
     monkeypatch, tiny_model_config, tiny_params
 ):
     """What a dense layer reads needs no rounding; float32 would double its memory."""
-    read, dense = [], layers.dense
+    read, dense = [], products.dense
 
     def spy(x, *rest):
         read.append(x.dtype)
         return dense(x, *rest)
 
-    monkeypatch.setattr(layers, "dense", spy)
+    monkeypatch.setattr(products, "dense", spy)
     config, tokens = tiny_model_config(dtype="bfloat16"), random_tokens()
-    context = Context(step_noise(0, jnp.int32(0), 4))
-    jax.eval_shape(lambda p: apply(config, p, tokens, context), tiny_params)
+    how = Execution(config, step_noise(0, jnp.int32(0), 4))
+    jax.eval_shape(lambda p: apply(config, p, tokens, how), tiny_params)
     assert len(read) >= 4 * config.num_layers
     assert set(read) == {jnp.dtype("bfloat16")}
 

@@ -8,18 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 from gpt1_jax.ops import losses
 
 FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
 CHUNKS = [0, 1, 2, 5, 100]  # of 5 positions: whole, with and without a remainder
-
-classification_loss = jax.jit(losses.classification_loss)
-classification_gradient = jax.jit(jax.value_and_grad(losses.classification_loss))
-sequence_mean_weights = jax.jit(losses.sequence_mean_weights, static_argnums=1)
 
 
 class Found(NamedTuple):
@@ -341,93 +335,3 @@ def test_training_loss_keeps_no_logits():
     logits = 4 * seqs * length * rows
     assert temporary_bytes(0) < 2.2 * logits
     assert temporary_bytes(8) < 0.5 * logits
-
-
-# --- fine-tuning ----------------------------------------------------------------
-
-
-def test_fine_tuning_loss_of_a_hand_computed_example():
-    """Two choices of 6 and 4 tokens: each averaged by itself, then their mean."""
-    nll = np.array([[2.0, 1, 3, 2, 2, 0], [4, 2, 3, 7, 7, 0]])
-    lengths = np.array([6, 4])
-    lm_loss = (sequence_mean_weights(lengths, 6) * nll).sum()
-    assert float(lm_loss) == pytest.approx(2.5, rel=1e-6)
-    assert float(lm_loss) != pytest.approx(19 / 8, rel=1e-2), "the mean over tokens"
-    logits, targets = np.float32([[1.0, -1.0]]), np.float32([[1.0, 0.0]])
-    clf_loss = classification_loss(logits, targets)
-    assert float(clf_loss) == pytest.approx(0.126928, abs=1e-6)
-    assert float(clf_loss + 0.5 * lm_loss) == pytest.approx(1.376928, abs=1e-6)
-
-
-def test_sequence_mean_weights_by_hand():
-    weights = sequence_mean_weights(np.array([2, 5, 3]), 5)
-    assert weights.dtype == jnp.float32
-    expected = [[1, 0, 0, 0, 0], [1 / 4] * 4 + [0], [1 / 2, 1 / 2, 0, 0, 0]]
-    np.testing.assert_allclose(weights, np.array(expected) / 3, rtol=1e-6)
-
-
-@given(lengths=st.lists(st.integers(2, 40), min_size=20, max_size=20))
-@settings(deadline=None, max_examples=20)
-def test_sequence_mean_weights_are_equal_shares(lengths):
-    weights = np.asarray(sequence_mean_weights(np.array(lengths), 41))
-    np.testing.assert_allclose(weights.sum(1), 1 / len(lengths), rtol=1e-5)
-    assert (weights > 0).sum(1).tolist() == [length - 1 for length in lengths]
-    assert not weights[:, -1].any()
-
-
-def test_padding_has_no_part_in_the_language_modelling_loss():
-    """Neither in its value nor in a gradient, however much of it and whatever it is."""
-    hidden, unembedding, tokens = random_problem(num_seqs=2, seq_len=6)
-    lengths, results = np.array([6, 4]), []
-    for padded, filling in ((6, 0), (9, 0), (9, 5)):
-        wider = ((0, 0), (0, padded - 6))
-        states = np.pad(hidden, (*wider, (0, 0)), constant_values=filling)
-        ids = np.pad(tokens, wider, constant_values=filling)
-        ids[1, 4:], states[1, 4:] = filling, filling
-        weights = sequence_mean_weights(lengths, padded)
-        found = compute(states, unembedding, ids, weights)
-        to_hidden, to_rows, _ = map(np.asarray, found.gradients)
-        assert not to_hidden[1, 3:].any()
-        assert np.abs(to_hidden[1, :3]).max(-1).all()
-        results.append((found.loss, to_hidden[:, :6], to_rows))
-    for other in results[1:]:
-        for each, first in zip(other, results[0], strict=True):
-            np.testing.assert_allclose(each, first, rtol=1e-6, atol=1e-7)
-    nll = numpy_next_token_nll(hidden, unembedding, tokens)
-    expected = (nll[0, :5].mean() + nll[1, :3].mean()) / 2
-    assert float(results[0][0]) == pytest.approx(expected, rel=1e-6)
-
-
-def test_classification_loss_of_soft_labels():
-    """3.8 is 0.2 of class 3 and 0.8 of class 4: the cross-entropy by hand."""
-    targets = np.float32([[0, 0, 0, 0.2, 0.8, 0]])
-    uniform = classification_loss(np.zeros((1, 6), np.float32), targets)
-    assert float(uniform) == pytest.approx(math.log(6), rel=1e-6)
-    exact = classification_loss(np.log(targets + np.float32(1e-12)), targets)
-    entropy = -0.2 * math.log(0.2) - 0.8 * math.log(0.8)
-    assert float(exact) == pytest.approx(entropy, rel=1e-6)
-    logits = np.float32([[0.0, 1, 2, 3, 4, 5]])
-    loss, gradient = classification_gradient(logits, targets)
-    powers = np.exp(logits.astype(np.float64))
-    assert float(loss) == pytest.approx(np.log(powers.sum()) - 3.8, rel=1e-6)
-    np.testing.assert_allclose(gradient, powers / powers.sum() - targets, atol=1e-6)
-
-
-def test_classification_loss_is_the_mean_over_examples():
-    logits = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    labels = np.array([0, 2, 1, 1, 2])
-    loss = classification_loss(logits, np.eye(3, dtype=np.float32)[labels])
-    log_sums = np.log(np.exp(logits.astype(np.float64)).sum(1))
-    expected = (log_sums - logits[np.arange(5), labels]).mean()
-    assert float(loss) == pytest.approx(expected, rel=1e-6)
-    moved = classification_loss(
-        logits + np.float32(1e4), np.eye(3, dtype=np.float32)[labels]
-    )
-    assert float(moved) == pytest.approx(expected, rel=1e-2), "huge logits are finite"
-
-
-def test_classification_loss_of_one_column_is_the_squared_error():
-    logits, scores = np.float32([[1.0], [4.0]]), np.float32([[3.5], [4.5]])
-    loss, gradient = classification_gradient(logits, scores)
-    assert float(loss) == pytest.approx((2.5**2 + 0.5**2) / 2)
-    np.testing.assert_allclose(gradient, logits - scores, rtol=1e-6)

@@ -11,6 +11,7 @@ from tiny_tasks import finetune_config
 
 from gpt1_jax.data.windows import read_ahead
 from gpt1_jax.finetuning.bands import make_batch
+from gpt1_jax.finetuning.steps import Batch
 from gpt1_jax.tasks.batches import (
     EncodedExamples,
     TrainBatches,
@@ -24,7 +25,6 @@ from gpt1_jax.tasks.batches import (
     real_indices,
 )
 from gpt1_jax.tasks.task import Example
-from gpt1_jax.training.steps import Batch
 
 few = settings(deadline=None, max_examples=40)
 MAX_SEQ_LEN = 24

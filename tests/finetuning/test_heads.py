@@ -9,9 +9,10 @@ import pytest
 from made_up_batches import made_up_batch
 from tiny_models import PAPER, count_params, made_up_params
 
-from gpt1_jax.model import heads, language_model
+from gpt1_jax.finetuning import heads
+from gpt1_jax.finetuning.heads import Head
+from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Context
-from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.dropout import Noise, step_noise
 
 EXTRACT = 96  # the last of the 97 tokens of `tiny`

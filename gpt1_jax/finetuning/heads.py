@@ -1,4 +1,4 @@
-"""Fine-tuned models: a language model with a linear head (sec. 3.2).
+"""Fine-tuned models: a language model with a linear head (sec. 3.2), and its loss.
 
 An example has C sequences (Figure 1), each with an extract token. The head reads the
 hidden states there: summed over the sequences of an example (one text, or two in both
@@ -8,7 +8,6 @@ orders), or one by one if the sequences are choices.
 import functools
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -85,7 +84,21 @@ def apply(
     return logits.reshape(num_examples, head.num_outputs), output
 
 
-def _dense(head: Head) -> nn.Module:
+def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """L2 (eq. 4): the cross-entropy in nats, averaged over examples.
+
+    A single column of logits is a regression, whose loss is the squared error.
+
+    Args:
+      logits: [B, K] float32.
+      targets: [B, K] float32, class probabilities, or scores if K = 1.
+    """
+    if logits.shape[1] == 1:
+        return jnp.square(logits - targets).mean()
+    return -(targets * jax.nn.log_softmax(logits)).sum(axis=1).mean()
+
+
+def _dense(head: Head) -> Dense:
     return Dense(1 if head.per_choice else head.num_outputs, jnp.dtype("float32"))
 
 

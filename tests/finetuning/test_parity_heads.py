@@ -21,9 +21,10 @@ from torch_models import (
     transformers,
 )
 
-from gpt1_jax.model import heads, language_model
-from gpt1_jax.model.heads import Head
-from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
+from gpt1_jax.finetuning import heads
+from gpt1_jax.finetuning.heads import Head, classification_loss
+from gpt1_jax.finetuning.steps import sequence_mean_weights
+from gpt1_jax.model import language_model
 
 NUM_CHOICES, NUM_LABELS, SEQ_LEN = 3, 4, 40
 SPECIALS = 3

@@ -12,13 +12,14 @@ from made_up_batches import made_up_batch, on_devices, unpadded
 from tiny_models import layers_as_usual, made_up_params, usual
 from tiny_tasks import finetune_config
 
-from gpt1_jax.model import heads, language_model
-from gpt1_jax.model.heads import Head
-from gpt1_jax.ops.losses import classification_loss
+from gpt1_jax.finetuning import heads
+from gpt1_jax.finetuning.heads import Head, classification_loss
+from gpt1_jax.finetuning.steps import make_finetune_step
+from gpt1_jax.model import language_model
 from gpt1_jax.parallel.mesh import make_mesh, to_global_batch
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import init_state
-from gpt1_jax.training.steps import jit_step, make_finetune_step
+from gpt1_jax.training.steps import jit_step
 
 BASE = {"init_from": "runs/pretrain/tiny"}
 PAIRS = Head(num_outputs=3, per_choice=False, dropout=0.1, extract_token=96)
