@@ -15,7 +15,7 @@ from tiny_models import layers_as_usual, made_up_params, usual
 
 from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
-from gpt1_jax.parallel import exchange
+from gpt1_jax.parallel import exchange, overlap
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import init_state
@@ -188,31 +188,40 @@ MATRICES = {  # of a model of one layer
 }
 
 
+@pytest.fixture(params=["overlapped", "plain"])
+def way(request, monkeypatch):
+    """How devices exchange: as `overlap` has it, or as if that had been deleted."""
+    if request.param == "plain":
+        monkeypatch.setattr(exchange, "OVERLAP", "gpt1_jax.parallel.deleted")
+    return request.param
+
+
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
-def test_devices_that_split_the_state_train_as_one_does(tiny, kind):
+def test_devices_that_split_the_state_train_as_one_does(tiny, kind, way):
     """Each gets its part of a gradient; all get the matrices; vectors are summed."""
     model = tiny(kind=kind)
     actual = train(model, make_mesh("full"), optimizer=ADAM)
     assert_same_training(actual, expected_of(model, optimizer=ADAM), 5e-6)
     matrices = MATRICES[kind]
     exchanged = {"reduce-scatter": matrices, "all-gather": matrices, "all-reduce": 1}
-    exchanged["all-gather"] += 1  # lookups: tokens, and their vectors there and back
-    exchanged["all-to-all"] = 2
+    if way == "overlapped":  # lookups: tokens, and their vectors there and back
+        exchanged["all-gather"] += 1
+        exchanged["all-to-all"] = 2
     assert Counter(each for each, _ in actual.exchanged) == exchanged
     for each, shapes in actual.exchanged:
         assert each != "all-reduce" or all(len(shape) < 2 for shape in shapes)
 
 
 @pytest.mark.parametrize(
-    "ways",
-    [IN_BFLOAT16, LOOP, {"remat": True, "embed_dropout_on": "matrix"}],
+    ("ways", "parts"),
+    [(IN_BFLOAT16, 1), (LOOP, 2), ({"remat": True, "embed_dropout_on": "matrix"}, 1)],
     ids=str,
 )
-def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways):
-    """Layer by layer where layers are apart."""
+def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways, parts, way):
+    """Layer by layer where layers are apart, the batch is whole and `way` allows it."""
     model = tiny(**ways)
-    actual = train(model, make_mesh("full"))
-    assert_same_training(actual, expected_of(model), tolerance(model))
+    actual = train(model, make_mesh("full"), parts)
+    assert_same_training(actual, expected_of(model, parts), tolerance(model))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +231,7 @@ def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways):
 )
 def test_devices_that_sum_as_on_a_tpu_train_as_one_does(tiny, monkeypatch, ways, parts):
     """Gradients go all-to-all, layer by layer if the batch is not in parts."""
-    monkeypatch.setattr(exchange, "_sum_and_split", exchange._sum_received)
+    monkeypatch.setattr(overlap, "_sum_and_split", overlap._sum_received)
     model = tiny(**ways)
     actual = train(model, make_mesh("full"), parts)
     assert_same_training(actual, expected_of(model, parts))
