@@ -4,8 +4,8 @@ import jax
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.finetuning.bands import BandShapes
 from gpt1_jax.finetuning.steps import Batch
+from gpt1_jax.finetuning.unpad import BandShapes
 from gpt1_jax.parallel.mesh import state_sharding
 from gpt1_jax.tasks.batches import lengths_by_group, real_indices
 

@@ -32,8 +32,8 @@ from benchmarks.paper_model import (
     pretrain_config,
     token_probabilities,
 )
-from gpt1_jax.finetuning.bands import BandShapes
 from gpt1_jax.finetuning.steps import Batch
+from gpt1_jax.finetuning.unpad import BandShapes
 from gpt1_jax.tasks.batches import (
     TOKENS_TO_COMPILE,
     BandSizes,

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from gpt1_jax.model.sites import ATTN_OUTPUT, ATTN_PROBS
 
 from benchmarks.harness import Case
 from benchmarks.paper_model import pretrain_config
@@ -25,6 +24,7 @@ from benchmarks.peers.pieces import (
 )
 from gpt1_jax.kernels.attention import fused_causal_attention
 from gpt1_jax.model import language_model
+from gpt1_jax.model.execution import ATTN_OUTPUT, ATTN_PROBS
 from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
 from gpt1_jax.ops.dropout import Noise, dropout, step_noise
 from gpt1_jax.ops.layer_norm import Branch

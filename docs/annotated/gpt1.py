@@ -746,7 +746,7 @@ table(("transformation", "a sequence", "target"), rows)
 # similar length. The function and the dropout masks stay the same.
 
 # %% tags=["hide-input"]
-from gpt1_jax.ops.unpad import make_unpadding, pad, unpad
+from gpt1_jax.finetuning.unpad import make_unpadding, pad, unpad
 from gpt1_jax.tasks.batches import real_indices
 
 show(unpad, pad)

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.finetuning.unpad import Unpadded, Unpadding
 from gpt1_jax.model import language_model
-from gpt1_jax.model.context import Context
+from gpt1_jax.model.execution import ATTN_PROBS, Execution, Wrap, block_site, unchanged
 from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.model.layers import Dense
-from gpt1_jax.model.sites import ATTN_PROBS, block_site
 from gpt1_jax.ops.dropout import Noise, dropout
-from gpt1_jax.ops.unpad import Unpadding
+from gpt1_jax.ops.products import dense
 
 
 class Head(NamedTuple):
@@ -39,10 +39,10 @@ def init_params(model: ModelConfig, head: Head, key: jax.Array) -> Params:
       N(0, 0.02^2), biases 0 (released code).
     """
     transformer_key, head_key = jax.random.split(key)
-    pooled = jnp.zeros((1, model.embed_dim), jnp.float32)
+    num_logits = 1 if head.per_choice else head.num_outputs
     return {
         "transformer": language_model.init_params(model, transformer_key),
-        "head": _dense(head).init(head_key, pooled)["params"],
+        "head": Dense(model.embed_dim, num_logits).init(head_key)["params"],
     }
 
 
@@ -51,7 +51,9 @@ def apply(
     head: Head,
     params: Params,
     tokens: jax.Array,
-    context: Context = Context(),
+    noise: Noise | None = None,
+    unpadding: Unpadding | None = None,
+    wrap: Wrap = unchanged,
 ) -> tuple[jax.Array, Output]:
     """Runs a fine-tuned model: logits whose softmax is P(y | x) (eq. 3).
 
@@ -60,8 +62,10 @@ def apply(
       head: the task's head.
       params: as returned by `init_params`.
       tokens: [B, C, T]; each sequence holds the extract token.
-      context: dropout, with the B examples as `noise.rows`, and the padding
-        removal of the B C sequences.
+      noise: the step's dropout noise, whose rows are the B examples; None for no
+        dropout.
+      unpadding: the padding removal of the B C sequences; None to compute padding too.
+      wrap: what devices that hold parts of the parameters make of the execution.
 
     Returns:
       Logits [B, K] float32 before the softmax over classes or choices, and the
@@ -69,18 +73,22 @@ def apply(
     """
     num_examples, num_seqs, seq_len = tokens.shape
     flat = tokens.reshape(-1, seq_len)
-    of_sequences = Context(_each_sequence(context.noise, num_seqs), context.unpadding)
-    output = language_model.apply(model, params["transformer"], flat, of_sequences)
-    pooled = _at_token(output.hidden, flat, head.extract_token, context.unpadding)
+    of_sequences = _each_sequence(noise, num_seqs)
+    how = Execution(model, of_sequences)
+    if unpadding is not None:
+        how = Unpadded(model, of_sequences, unpadding)
+    output = language_model.apply(model, params["transformer"], flat, wrap(how))
+    pooled = _at_token(output.hidden, flat, head.extract_token, unpadding)
     pooled = pooled.reshape(num_examples, num_seqs, -1).astype(jnp.float32)
-    if context.noise is not None:
+    if noise is not None:
         # One mask per example, shared by its choices (released code).
         site = block_site(model.depth, ATTN_PROBS)  # the first after the blocks
         ones = jnp.ones_like(pooled[:, 0])
-        pooled = pooled * dropout(ones, head.dropout, context.noise, site)[:, None]
+        pooled = pooled * dropout(ones, head.dropout, noise, site)[:, None]
     if not head.per_choice:
         pooled = pooled.sum(axis=1)
-    logits = _dense(head).apply({"params": params["head"]}, pooled)
+    kernel, bias = params["head"]["kernel"], params["head"]["bias"]
+    logits = dense(pooled, kernel, bias, jnp.dtype("float32"))
     return logits.reshape(num_examples, head.num_outputs), output
 
 
@@ -96,10 +104,6 @@ def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
     if logits.shape[1] == 1:
         return jnp.square(logits - targets).mean()
     return -(targets * jax.nn.log_softmax(logits)).sum(axis=1).mean()
-
-
-def _dense(head: Head) -> Dense:
-    return Dense(1 if head.per_choice else head.num_outputs, jnp.dtype("float32"))
 
 
 def _each_sequence(noise: Noise | None, num_seqs: int) -> Noise | None:

@@ -4,6 +4,7 @@ They read as those of pre-training in `training.steps`, which has what both need
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,10 +13,10 @@ import jax.numpy as jnp
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.finetuning import heads
 from gpt1_jax.finetuning.heads import Head
+from gpt1_jax.finetuning.unpad import BandShapes, Unpadding, make_unpadding, unpad
 from gpt1_jax.model import language_model
-from gpt1_jax.model.context import Context
+from gpt1_jax.model.execution import Wrap, unchanged
 from gpt1_jax.ops.dropout import Noise, step_noise
-from gpt1_jax.ops.unpad import Unpadding, make_unpadding, unpad
 from gpt1_jax.training.optimizer import Optimizer
 from gpt1_jax.training.state import TrainState
 from gpt1_jax.training.steps import Metrics, Step, make_gradients, update
@@ -28,7 +29,12 @@ class Batch(NamedTuple):
     lengths: Any  # [B, C] int32, real tokens of each sequence
     targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
     real_indices: Any = None  # [S, R] int32, see `tasks.batches.real_indices`
-    bands: Any = None  # of each group, see `tasks.batches.choose_bands`
+    bands: BandShapes | None = None  # of each group
+
+
+def make_batch(*, bands: Sequence[tuple[int, int]] = (), **arrays: Any) -> Batch:
+    """A batch, from its arrays and what `tasks.batches.choose_bands` found for it."""
+    return Batch(**arrays, bands=BandShapes(bands) if bands else None)
 
 
 def finetune_loss(
@@ -38,6 +44,7 @@ def finetune_loss(
     params: Any,
     batch: Batch,
     noise: Noise,
+    wrap: Wrap = unchanged,
 ) -> tuple[jax.Array, Metrics]:
     """L3 = L2 + lambda L1 (eq. 5).
 
@@ -48,21 +55,24 @@ def finetune_loss(
       params: parameters of the model and the head.
       batch: examples [B, C, T].
       noise: the step's dropout noise.
+      wrap: what devices that hold parts of the parameters make of the execution.
 
     Returns:
       L3, and the metrics `clf_loss` (L2, nats per example) and `lm_loss` (L1, nats per
       token; not if left out).
     """
     unpadding = _unpadding(batch)
-    context = Context(noise, unpadding)
-    logits, output = heads.apply(model, head, params, batch.tokens, context)
+    logits, output = heads.apply(
+        model, head, params, batch.tokens, noise, unpadding, wrap
+    )
     clf_loss = heads.classification_loss(logits, batch.targets)
     if not aux_lm_weight:
         return clf_loss, {"clf_loss": clf_loss}
     tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
     weights = sequence_mean_weights(batch.lengths.reshape(-1), tokens.shape[1])
-    # Without padding, a sequence's last token precedes the next one's first: weight 0.
-    tokens, weights = unpad(tokens, unpadding), unpad(weights, unpadding)
+    if unpadding is not None:
+        # A sequence's last token precedes the next one's first, with weight 0.
+        tokens, weights = unpad(tokens, unpadding), unpad(weights, unpadding)
     lm_loss = language_model.next_token_loss(model, output, tokens, weights)
     loss = clf_loss + aux_lm_weight * lm_loss  # eq. 5
     return loss, {"clf_loss": clf_loss, "lm_loss": lm_loss}

@@ -21,7 +21,6 @@ from gpt1_jax.config.sections import LogConfig
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
-from gpt1_jax.finetuning.bands import make_batch
 from gpt1_jax.finetuning.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -31,7 +30,7 @@ from gpt1_jax.finetuning.initial_state import (
 )
 from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, Finished
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
-from gpt1_jax.finetuning.steps import Batch, make_finetune_step
+from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
 from gpt1_jax.finetuning.suite import Result, SuiteRun
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.interop.datasets import fetch_tasks

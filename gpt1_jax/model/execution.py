@@ -46,6 +46,12 @@ _IN_EMBEDDING = {
 Weights = tuple[Any, jax.Array]  # kernel and bias, or gain and bias
 Layer = int | jax.Array  # its number; traced in a loop
 Block = Callable[[jax.Array, Any, Layer], jax.Array]  # (h, parameters, layer) -> h
+Wrap = Callable[["Execution"], "Execution"]
+
+
+def unchanged(how: "Execution") -> "Execution":
+    """The execution itself: what devices make of it that hold whole parameters."""
+    return how
 
 
 def block_site(layer: Layer, place: int) -> Layer:

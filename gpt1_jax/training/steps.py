@@ -14,9 +14,13 @@ import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import language_model
-from gpt1_jax.model.context import Context
+from gpt1_jax.model.execution import Execution, Wrap, unchanged
 from gpt1_jax.ops.dropout import Noise, step_noise
-from gpt1_jax.parallel.exchange import exchange_options, gradients_by_device
+from gpt1_jax.parallel.exchange import (
+    LayerByLayer,
+    exchange_options,
+    gradients_by_device,
+)
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.training.optimizer import Optimizer
 from gpt1_jax.training.state import TrainState, apply_gradients
@@ -31,7 +35,11 @@ Step = Callable[[TrainState, Any, jax.Array], tuple[TrainState, Metrics]]
 
 
 def pretrain_loss(
-    model: ModelConfig, params: Any, tokens: jax.Array, noise: Noise
+    model: ModelConfig,
+    params: Any,
+    tokens: jax.Array,
+    noise: Noise,
+    wrap: Wrap = unchanged,
 ) -> tuple[jax.Array, Metrics]:
     """L1 (eq. 1) as a mean: nats per predicted token.
 
@@ -40,11 +48,13 @@ def pretrain_loss(
       params: the language model's parameters.
       tokens: [B, T].
       noise: the step's dropout noise.
+      wrap: what devices that hold parts of the parameters make of the execution.
 
     Returns:
       The loss, and no further metrics.
     """
-    output = language_model.apply(model, params, tokens, Context(noise))
+    how = wrap(Execution(model, noise))
+    output = language_model.apply(model, params, tokens, how)
     num_seqs, seq_len = tokens.shape
     weights = jnp.full(tokens.shape, 1 / (num_seqs * (seq_len - 1)))
     return language_model.next_token_loss(model, output, tokens, weights), {}
@@ -98,6 +108,8 @@ def make_gradients(
         noise = Noise(key, row_ids)
         return accumulated_gradients(loss_fn, params, batch, noise, accumulation_steps)
 
+    if mesh:
+        loss_fn = functools.partial(loss_fn, wrap=LayerByLayer)
     rounded = functools.partial(language_model.rounded_dtype, model)
     # Gradients of parts of a batch are added up before they are exchanged.
     by_layer = accumulation_steps == 1 and language_model.has_layer_boundaries(model)

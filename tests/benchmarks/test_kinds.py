@@ -42,28 +42,28 @@ def operation_of(*places, **values):
     return operation("multiply", *places, **values)
 
 
-MATMUL = "ops/products.py:_matmul_bwd:55", "model/layers.py:Dense.__call__:31"
+DENSE = "model/execution.py:Execution.dense:150"
+MATMUL = "ops/products.py:_matmul_bwd:55", DENSE
 BLOCKED = "ops/products.py:product.<locals>.rounded:73", "ops/attention.py:_blocked:180"
 DROPOUT = "ops/dropout.py:plain_dropout:68", "ops/dropout.py:dropout:61"
-RESIDUAL = "model/transformer.py:Block.__call__.<locals>.residual_dropout:100"
+RESIDUAL = "model/execution.py:Execution.add_and_norm:170"
 
 
 @pytest.mark.parametrize(
     "expected, places",
     [
         ("dense rest", MATMUL),
-        ("dense rest", ["model/layers.py:Dense.__call__:31"]),
+        ("dense rest", [DENSE]),
         ("attention rest", BLOCKED),
-        ("attention rest", ["model/transformer.py:split_heads:157"]),
-        ("loss rest", ["ops/losses.py:_softmax:145", "model/layers.py:Dense.x:3"]),
+        ("attention rest", ["ops/attention.py:split_heads:70"]),
+        ("loss rest", ["ops/losses.py:_softmax:145", DENSE]),
         ("LayerNorm", ["ops/layer_norm.py:_layer_norm_fwd:35"]),
         ("LayerNorm", ["kernels/layer_norm_gpu.py:_call:250"]),
         ("attention rest", ["kernels/attention_tpu.py:_run:140"]),
-        ("LayerNorm", ["model/layers.py:LayerNorm.__call__:43"]),
         ("GELU", ["ops/gelu.py:_gelu:15"]),
         ("GELU", ["model/transformer.py:MLP.__call__:150"]),
         ("residual dropout", [*DROPOUT, RESIDUAL]),
-        ("embedding", [*DROPOUT, "model/embedding.py:embed.<locals>.drop:47"]),
+        ("embedding", [*DROPOUT, "model/transformer.py:embed:60"]),
         ("optimizer", ["/site-packages/optax/u.py:f:1", "training/optimizer.py:g:2"]),
         ("optimizer", ["training/state.py:apply_gradients:60"]),
         ("optimizer", ["training/steps.py:accumulated_gradients.<locals>.add:217"]),
@@ -93,9 +93,8 @@ def test_where_only_jaxs_name_is_known_it_says_what_a_kernel_is_for(expected, na
 
 def test_a_named_activation_says_more_than_the_line_of_its_dense_layer():
     backward = "jit(step)/transpose(jvp(Transformer))/Block/mlp/c_fc/gelu/mul"
-    line = "model/layers.py:Dense.__call__:31"
-    assert kind(kernel(operation_of(line, name=backward))) == "GELU"
-    assert kind(kernel(operation_of(line, name=backward.replace("gelu", "")))) == (
+    assert kind(kernel(operation_of(DENSE, name=backward))) == "GELU"
+    assert kind(kernel(operation_of(DENSE, name=backward.replace("gelu", "")))) == (
         "dense rest"
     )
 

@@ -12,7 +12,6 @@ from tiny_models import PAPER, count_params, made_up_params
 from gpt1_jax.finetuning import heads
 from gpt1_jax.finetuning.heads import Head
 from gpt1_jax.model import language_model
-from gpt1_jax.model.context import Context
 from gpt1_jax.ops.dropout import Noise, step_noise
 
 EXTRACT = 96  # the last of the 97 tokens of `tiny`
@@ -41,8 +40,7 @@ def params_of(config, head):
 
 def logits_of(config, head, tokens, noise=None):
     params = params_of(config, head)
-    context = Context(noise)
-    return np.asarray(apply(config, head, params, jnp.asarray(tokens), context)[0])
+    return np.asarray(apply(config, head, params, jnp.asarray(tokens), noise)[0])
 
 
 def largest_difference(one, other):
@@ -197,7 +195,7 @@ def test_dropout_of_the_head_keeps_the_expectation(no_dropout, head):
     params = params_of(no_dropout, head)
     exact = logits_of(no_dropout, head, tokens[:1])
     noise = step_noise(1, jnp.int32(0), 1000)
-    drawn = np.asarray(apply(no_dropout, head, params, tokens, Context(noise))[0])
+    drawn = np.asarray(apply(no_dropout, head, params, tokens, noise)[0])
     error = drawn.std(0) / np.sqrt(1000)
     assert (drawn.std(0) > 0.05).all()
     np.testing.assert_array_less(np.abs(drawn.mean(0) - exact[0]), 5 * error)

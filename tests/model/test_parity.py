@@ -4,7 +4,7 @@
 LayerNorm gains and all biases are perturbed: at 1 and 0 several mistakes hide.
 """
 
-from collections.abc import Callable
+import functools
 
 import flax.linen as nn
 import jax
@@ -26,7 +26,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import language_model, transformer
 from gpt1_jax.model.language_model import apply
 from gpt1_jax.model.layers import LayerNorm
-from gpt1_jax.ops import attention
+from gpt1_jax.ops import attention, products
 from gpt1_jax.ops import layer_norm as layer_norm_lib
 from gpt1_jax.ops.layer_norm import EPSILON, plain_layer_norm
 
@@ -156,37 +156,26 @@ def layer_norm_epsilon_1e_12(patch):
     patch(layer_norm_lib, "EPSILON", 1e-12)
 
 
-class OtherLayerNorm(nn.Module):
+def other_layer_norm(unbiased=False, epsilon_outside=False):
     """LayerNorm with the sample variance, or with epsilon outside the root."""
 
-    dtype: jnp.dtype
-    unbiased: bool = False
-    epsilon_outside: bool = False
-
-    @nn.compact
-    def __call__(self, x):
-        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
-        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
-        variance = jnp.var(x, -1, keepdims=True, ddof=int(self.unbiased))
-        if self.epsilon_outside:
+    def layer_norm(x, scale, bias, dtype):
+        variance = jnp.var(x, -1, keepdims=True, ddof=int(unbiased))
+        if epsilon_outside:
             deviation = jnp.sqrt(variance) + EPSILON
         else:
             deviation = jnp.sqrt(variance + EPSILON)
         return (x - x.mean(-1, keepdims=True)) / deviation * scale + bias
 
+    return layer_norm
+
 
 def unbiased_variance(patch):
-    def layer_norm(dtype, name):
-        return OtherLayerNorm(dtype, unbiased=True, name=name)
-
-    patch(transformer, "LayerNorm", layer_norm)
+    patch(layer_norm_lib, "layer_norm", other_layer_norm(unbiased=True))
 
 
 def epsilon_outside_the_root(patch):
-    def layer_norm(dtype, name):
-        return OtherLayerNorm(dtype, epsilon_outside=True, name=name)
-
-    patch(transformer, "LayerNorm", layer_norm)
+    patch(layer_norm_lib, "layer_norm", other_layer_norm(epsilon_outside=True))
 
 
 def without_gain(x):
@@ -211,18 +200,21 @@ class OtherBlock(nn.Module):
     wiring: str
 
     @nn.compact
-    def __call__(self, x, layer, context, memory):
-        return self.wired(x, layer, context, memory), memory
-
-    def wired(self, x, *rest):
+    def __call__(self, x, layer, how):
         attention = transformer.Attention(self.config, name="attn")
+        feed_forward = transformer.MLP(self.config, name="mlp")
 
         def attn(x):
-            return attention(x, *rest)[0]
+            return attention(x, layer, how)
 
-        mlp = transformer.MLP(self.config, name="mlp")
-        ln_1 = LayerNorm(jnp.float32, name="ln_1")
-        ln_2 = LayerNorm(jnp.float32, name="ln_2")
+        def mlp(x):
+            return feed_forward(x, layer, how)
+
+        def norm(name):
+            weights = LayerNorm(self.config.embed_dim, name=name)()
+            return lambda x: layer_norm_lib.layer_norm(x, *weights, jnp.float32)
+
+        ln_1, ln_2 = norm("ln_1"), norm("ln_2")
         if self.wiring == "pre":  # GPT-2
             x = x + attn(ln_1(x))
             return x + mlp(ln_2(x))
@@ -296,48 +288,31 @@ def patched_embedding(name, change):
 
     def mistake(patch):
         embed = transformer.embed
-
-        def other(cfg, wte, wpe, tokens, *rest):
-            return change(embed, cfg, wte, wpe, tokens, *rest)
-
-        patch(transformer, "embed", other)
+        patch(transformer, "embed", functools.partial(change, embed))
 
     mistake.__name__ = name
     return mistake
 
 
-def positions_from_one(embed, cfg, wte, wpe, tokens, *rest):
-    return embed(cfg, wte, jnp.roll(wpe, -1, axis=0), tokens, *rest)
+def positions_from_one(embed, wte, wpe, tokens, how):
+    return embed(wte, jnp.roll(wpe, -1, axis=0), tokens, how)
 
 
 def layer_norm_on_embeddings(embed, *arguments):
-    x, unembedding = embed(*arguments)
-    return without_gain(x), unembedding
+    return without_gain(embed(*arguments))
 
 
-def scaled_embeddings(embed, cfg, wte, wpe, tokens, *rest):
-    x, unembedding = embed(cfg, wte, wpe, tokens, *rest)
-    return x * cfg.embed_dim**0.5, unembedding
-
-
-class NoBias(nn.Module):
-    """A dense layer that has a bias and forgets to add it."""
-
-    features: int
-    dtype: jnp.dtype
-    activation: Callable = lambda x: x
-    add_bias: bool = True
-
-    @nn.compact
-    def __call__(self, x):
-        shape = (x.shape[-1], self.features)
-        self.param("bias", nn.initializers.zeros, shape[1:])
-        product = x @ self.param("kernel", nn.initializers.zeros, shape)
-        return self.activation(product)
+def scaled_embeddings(embed, wte, *arguments):
+    return embed(wte, *arguments) * wte.shape[1] ** 0.5
 
 
 def no_biases(patch):
-    patch(transformer, "Dense", NoBias)
+    dense = products.dense
+
+    def forgetful(x, kernel, bias, *rest):
+        return dense(x, kernel, 0 * bias, *rest)
+
+    patch(products, "dense", forgetful)
 
 
 MISTAKES = [
@@ -388,7 +363,7 @@ def test_mistakes_patched_back_to_the_truth_do_not_show(reduced, monkeypatch):
     patch = monkeypatch.setattr
     patched_attention("same", lambda *qkv: qkv)(patch)
     patched_embedding("same", lambda embed, *args: embed(*args))(patch)
-    patch(transformer, "LayerNorm", OtherLayerNorm)
+    patch(layer_norm_lib, "layer_norm", other_layer_norm())
     rewire("released")(patch)
     patch(transformer, "gelu", lambda x: jax.nn.gelu(x, approximate=True))
     actual = our_logits(config, params, tokens)

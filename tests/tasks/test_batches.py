@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tiny_tasks import finetune_config
 
 from gpt1_jax.data.windows import read_ahead
-from gpt1_jax.finetuning.bands import make_batch
-from gpt1_jax.finetuning.steps import Batch
+from gpt1_jax.finetuning.steps import Batch, make_batch
 from gpt1_jax.tasks.batches import (
     EncodedExamples,
     TrainBatches,
