@@ -138,10 +138,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             matmul_precision="default",
             compilation_cache_dir="",
         ),
-        mesh=config_dict.create(  # see configs/pretrain.py
-            sharding="auto",
-            tensor_parallelism=1,
-        ),
+        mesh=config_dict.create(sharding="auto"),  # see configs/pretrain.py
         eval=config_dict.create(
             batch_size=64,  # examples
             # Evaluate after these updates of the first epoch, and at the end of every

@@ -158,10 +158,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         ),
         mesh=config_dict.create(
             # What to split over the devices besides the batch: "replicated" = nothing;
-            # "optimizer" = its state; "full" = parameters too; "auto" = the fastest,
-            # "full" on several GPUs or TPUs.
+            # "full" = parameters and optimizer state; "auto" = the fastest, "full" on
+            # several GPUs or TPUs.
             sharding="auto",
-            tensor_parallelism=1,  # devices that share the same sequences
         ),
         eval=config_dict.create(
             every_steps=1000,

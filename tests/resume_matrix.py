@@ -30,9 +30,7 @@ PLACES = {  # processes, and devices of each
 }
 MODES = {
     "replicated": {},
-    "optimizer": {"mesh.sharding": "optimizer"},
     "full": {"mesh.sharding": "full"},
-    "tensor": {"mesh.tensor_parallelism": 2},
 }
 CELLS = [  # all that there are: one device has nothing to split
     (place, mode)

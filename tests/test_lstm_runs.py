@@ -181,12 +181,6 @@ def test_zero_shot_reads_it(pretrained_lstm, tmp_path):
     assert "sst2" in (tmp_path / "out" / "results.json").read_text()
 
 
-def test_the_devices_of_a_group_cannot_share_it(tiny_config, tmp_path):
-    config = tiny_config(model__kind="lstm", mesh__tensor_parallelism=2)
-    with pytest.raises(ValueError, match=r"tensor_parallelism=2 splits .* use 1"):
-        pretrain.run(config, str(tmp_path))
-
-
 def test_a_run_says_what_it_trains(tiny_config, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(pretrain, "fit", lambda run: run.num_steps)
     monkeypatch.setattr(pretrain, "plot_loss", lambda *arguments: None)

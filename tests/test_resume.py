@@ -21,8 +21,8 @@ def alone(overrides, made_once):
 @pytest.mark.parametrize(
     ("saved", "resumed"),
     [
-        (("2 processes", "full"), ("8 devices", "optimizer")),
-        (("8 devices", "tensor"), ("1 device", "replicated")),
+        (("2 processes", "full"), ("8 devices", "replicated")),
+        (("8 devices", "full"), ("1 device", "replicated")),
     ],
     ids=str,
 )

@@ -39,9 +39,7 @@ ALONE = (
 )  # what one chip can run
 CASES = (
     "pretrain-replicated",
-    "pretrain-optimizer",  # config.mesh.sharding
     "pretrain-full",
-    "pretrain-tensor",  # config.mesh.tensor_parallelism=2
     "finetune",
     "finetune-race",  # 8 examples of 4 texts
     "decode",

@@ -23,8 +23,6 @@ from gpt1_jax.kernels.choice import find_function
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel.mesh import (
     check_batch_size,
-    check_tensor_parallelism,
-    data_parallelism,
     make_mesh,
 )
 from gpt1_jax.runs.forms import KERNELS, USUAL, Workload
@@ -52,12 +50,10 @@ def pretrain(
     flags: argparse.Namespace,
     devices: Sequence[Any],
     sharding: str = "replicated",
-    tensor_parallelism: int = 1,
 ) -> LoweredProgram:
     """The step of `gpt1_jax.jobs.pretrain`, as `config.mesh` splits it."""
     config, model = _configured(flags, batch=64, devices=len(devices))
-    mesh = make_mesh(sharding, tensor_parallelism, devices)
-    check_tensor_parallelism(mesh, language_model.shared_units(model))
+    mesh = make_mesh(sharding, devices)
     batch_size = config.train.batch_size
     check_batch_size("batch", batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
@@ -89,7 +85,7 @@ def finetune(
         dropout=task.head.dropout,
         extract_token=model.vocab_size - 1,
     )
-    mesh = make_mesh(task.mesh.sharding, devices=devices)
+    mesh = make_mesh(task.mesh.sharding, devices)
     batch_size = config.train.batch_size
     check_batch_size("batch", batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
@@ -99,7 +95,7 @@ def finetune(
         params = heads.init_params(model, head, jax.random.key(0))
         return init_state(params, optimizer)
 
-    groups = data_parallelism(mesh) * parts
+    groups = mesh.size * parts
     batch = Batch(
         tokens=_int32(batch_size, choices, flags.seq_len),
         lengths=_int32(batch_size, choices),
@@ -139,9 +135,7 @@ def decode(flags: argparse.Namespace, devices: Sequence[Any]) -> LoweredProgram:
 
 PROGRAMS: dict[str, Callable[[argparse.Namespace, Sequence[Any]], LoweredProgram]] = {
     "pretrain-replicated": pretrain,
-    "pretrain-optimizer": functools.partial(pretrain, sharding="optimizer"),
     "pretrain-full": functools.partial(pretrain, sharding="full"),
-    "pretrain-tensor": functools.partial(pretrain, tensor_parallelism=2),
     "finetune": finetune,
     "finetune-race": functools.partial(finetune, examples=8, choices=4),
     "decode": decode,

@@ -147,7 +147,6 @@ def build_jax(
     from gpt1_jax.finetuning.steps import make_finetune_step
     from gpt1_jax.parallel import devices
     from gpt1_jax.parallel.mesh import (
-        data_parallelism,
         make_mesh,
         state_sharding,
         to_global_batch,
@@ -169,7 +168,7 @@ def build_jax(
     )
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     mesh = make_mesh()
-    num_seqs = flags.batch * task.num_seqs // data_parallelism(mesh)
+    num_seqs = flags.batch * task.num_seqs // mesh.size
     model, _ = choose_forms(model, Workload(num_seqs, flags.seq_len, training=True))
     step = make_finetune_step(model, head, optimizer, aux_lm_weight, mesh=mesh)
 
@@ -184,7 +183,7 @@ def build_jax(
     data = load_config("finetune", flags.task).data
     buckets = () if padded else data.seq_len_buckets
     seq_lens = (*(size for size in buckets if size < flags.seq_len), flags.seq_len)
-    sharing = data_parallelism(mesh)
+    sharing = mesh.size
     tokens_to_compile = TOKENS_TO_COMPILE[jax.default_backend()]
     layouts = run_layouts(flags, seq_lens, sharing, tokens_to_compile)
 

@@ -119,7 +119,6 @@ def build_jax(
     from gpt1_jax.model import language_model
     from gpt1_jax.parallel import devices
     from gpt1_jax.parallel.mesh import (
-        data_parallelism,
         make_mesh,
         state_sharding,
         to_global_batch,
@@ -135,7 +134,7 @@ def build_jax(
     model = config.model.with_vocab_size(flags.vocab_size)
     model = dataclasses.replace(model, **choices)
     mesh, seed = make_mesh(), jnp.uint32(config.seed)
-    num_seqs = flags.batch // data_parallelism(mesh)
+    num_seqs = flags.batch // mesh.size
     model, _ = choose_forms(model, Workload(num_seqs, flags.seq_len, training=True))
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
 

@@ -7,7 +7,7 @@ imported: that is for the person at the keyboard.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from etils import epath
@@ -31,6 +31,10 @@ Config = TypeVar("Config", bound=JobConfig)
 NOT_FINITE = "not_finite"
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 RENAMED = {"data.jsonl_field": "data.text_field"}  # keys of 1.0
+# Two ways of 1.0 to share the work of a step, which never changed what it computes: a
+# key that is gone, with the value that did nothing, and a value, with today's nearest.
+GONE = {"mesh.tensor_parallelism": 1}
+REPLACED = {"mesh.sharding": ("optimizer", "full")}
 
 
 def read_json(path: epath.PathLike) -> dict[str, Any]:
@@ -149,17 +153,24 @@ def keep_newer_keys_neutral(
 
     Returns:
       The configuration with the neutral value of every key that the folder lacks, and
-      a sentence for each value that differs from the one given.
+      a sentence for each value that differs from the one given or that is gone.
     """
     given, held = flatten(config.to_dict()), flatten(saved)
+    notes = [
+        f"config.{key}={value!r} is gone since this run began, which continues with "
+        f"config.mesh.sharding={given.get('mesh.sharding')!r}."
+        for key, value in _flat(saved)
+        if (key in GONE and value != GONE[key])
+        or (key in REPLACED and value == REPLACED[key][0])
+    ]
     changed = {
         key: value
         for key, value in newer_keys(type(config)).items()
         if key not in held and given.get(key) != value
     }
     if not changed:
-        return config, []
-    notes = [
+        return config, notes
+    notes += [
         f"config.{key} is newer than this run, which continues with {value!r}."
         for key, value in changed.items()
     ]
@@ -178,16 +189,27 @@ def without_local(values: Mapping[str, Any]) -> dict[str, Any]:
     return unflatten({**flatten(values), **reset})
 
 
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a.b": 1}`, by today's keys; lists become tuples."""
-    flat: dict[str, Any] = {}
+def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a.b": 1}`, as today has it; lists become tuples."""
+    return {
+        RENAMED.get(key, key): _replaced(key, value)
+        for key, value in _flat(tree)
+        if key not in GONE
+    }
+
+
+def _replaced(key: str, value: Any) -> Any:
+    before, now = REPLACED.get(key, (value, value))
+    return now if value == before else value
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         require("." not in key, f"the key {key!r} holds a dot.")
         if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{prefix}{key}."))
+            yield from _flat(value, f"{prefix}{key}.")
         else:
-            flat[RENAMED.get(prefix + key, prefix + key)] = _tuples(value)
-    return flat
+            yield prefix + key, _tuples(value)
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -400,17 +400,7 @@ class MeshConfig(Section):
 
     section = "mesh"
 
-    sharding: Literal["auto", "replicated", "optimizer", "full"]
-    tensor_parallelism: Positive[int]
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(
-            self.sharding in ("auto", "replicated") or self.tensor_parallelism == 1,
-            f"config.mesh.sharding={self.sharding!r} and config.mesh."
-            f"tensor_parallelism={self.tensor_parallelism}: choose one way to split "
-            "the state; leave the other at 'auto' or 1.",
-        )
+    sharding: Literal["auto", "replicated", "full"]
 
 
 @dataclasses.dataclass(frozen=True)

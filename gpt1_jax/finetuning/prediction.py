@@ -8,7 +8,7 @@ from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.scores import Predictor, make_head
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
+from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.scoring_model import scoring_model
@@ -60,7 +60,7 @@ def predict_examples(
     if long := describe_long_examples(task, {"new": encoded}, seq_lens[-1]):
         say(long, beside_output=True)
     mesh = make_mesh()
-    unit = data_parallelism(mesh)
+    unit = mesh.size
     batch_size = -(-batch_size // unit) * unit
     head = make_head(task, 0.0, run.tokenizer.vocab_size)
     model = scoring_model(run.model)

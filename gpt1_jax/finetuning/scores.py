@@ -15,12 +15,7 @@ from gpt1_jax.inference.scoring import power_of_two
 from gpt1_jax.model import costs
 from gpt1_jax.parallel.devices import fetched_late, require_memory
 from gpt1_jax.parallel.exchange import rows_by_device
-from gpt1_jax.parallel.mesh import (
-    data_parallelism,
-    replicated,
-    tensor_parallelism,
-    to_global_batch,
-)
+from gpt1_jax.parallel.mesh import replicated, to_global_batch
 from gpt1_jax.parallel.processes import host_rows
 from gpt1_jax.tasks.batches import EncodedExamples, eval_batches, padded_length
 from gpt1_jax.tasks.metrics import score_predictions
@@ -82,18 +77,17 @@ class Predictor:
         Raises:
           UserError: naming the key, the least memory it needs and the memory available.
         """
-        rows = self._num_rows(len(examples)) // data_parallelism(self._mesh)
+        rows = self._num_rows(len(examples)) // self._mesh.size
         length = padded_length(int(examples.lengths.max()), self._seq_lens)
-        read = costs.forward_bytes(self.model) // tensor_parallelism(self._mesh)
         require_memory(
             f"{key}={self._batch_size}",
-            rows * examples.num_seqs * length * read,
+            rows * examples.num_seqs * length * costs.forward_bytes(self.model),
             "Lower it.",
         )
 
     def _num_rows(self, num_examples: int) -> int:
         """Rows of a batch: few numbers, so few programs."""
-        unit = data_parallelism(self._mesh)
+        unit = self._mesh.size
         enough = power_of_two(-(-num_examples // unit)) * unit
         return min(self._batch_size, enough)
 

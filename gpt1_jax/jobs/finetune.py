@@ -35,7 +35,7 @@ from gpt1_jax.finetuning.suite import Result, SuiteRun
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.interop.datasets import fetch_tasks
 from gpt1_jax.parallel import devices
-from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
+from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.parallel.processes import (
     eventually,
     gather,
@@ -235,7 +235,8 @@ def _run_all(
             origin = origins[run.config.init_from]
             has_work = result is None and not _repeats(run, results)
             if has_work:
-                _check_devices(run, origin)
+                mesh = make_mesh(run.config.mesh.sharding)
+                check_sharing(run.config.train, run.config.eval.batch_size, mesh)
             if has_work or (result and saved_digests(result)):
                 known = task.name in missing or (data and data.serve(run, origin))
                 if not known:
@@ -342,17 +343,6 @@ def _shared(config: FinetuneConfig) -> FinetuneConfig:
     return dataclasses.replace(config, seeds=(0,), transfer_layers="all")
 
 
-def _check_devices(run: SuiteRun, origin: TrainedRun) -> None:
-    """Refuses batches and a model that the devices cannot share, before any reading."""
-    config = run.config
-    check_sharing(
-        config.train,
-        config.eval.batch_size,
-        finetuned_model(origin, config.model),
-        make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism),
-    )
-
-
 def _read_data(run: SuiteRun, origin: TrainedRun) -> TaskData:
     """Reads a task's examples.
 
@@ -373,7 +363,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
     """Prepares the objects that the runs of a task share."""
     task, config, origin = run.task, run.config, data.origin
     splits, seq_lens = data.splits, data.seq_lens
-    mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
+    mesh = make_mesh(config.mesh.sharding)
     model = finetuned_model(origin, config.model)
     examples = splits["train"]
     num_steps = count_steps(config, len(examples))
@@ -420,7 +410,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             batch_size=config.train.batch_size,
             rows=host_rows(config.train.batch_size),
             seq_lens=seq_lens,
-            devices=data_parallelism(mesh),
+            devices=mesh.size,
             parts=parts,
             unpadded_sizes=config.data.unpadded_sizes,
             tokens_to_compile=TOKENS_TO_COMPILE[mesh.devices.flat[0].platform],

@@ -123,9 +123,9 @@ def prepare_run(
       UserError, OSError: if the text or the configuration cannot be used.
     """
     train, batch_size = config.train, config.train.batch_size
-    mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
+    mesh = make_mesh(config.mesh.sharding)
     configured = config.model.with_vocab_size(config.tokenizer.vocab_size)
-    check_sharing(train, config.eval.batch_size, configured, mesh)
+    check_sharing(train, config.eval.batch_size, mesh)
     check_memory(train, config.optimizer, config.eval.batch_size, configured, mesh)
     if config.model.is_full_size and config.data.source == "builtin":
         say(_BUILTIN_WARNING)

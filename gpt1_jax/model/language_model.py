@@ -69,13 +69,6 @@ def apply(
     return Output(*_MODULES[model.kind](model).apply({"params": params}, tokens, how))
 
 
-def shared_units(model: ModelConfig) -> dict[str, int]:
-    """The units that tensor parallelism splits, by configuration key; {} if none."""
-    if model.kind != "transformer":
-        return {}  # devices would exchange their units at every position
-    return {"num_heads": model.num_heads, "mlp_dim": model.mlp_dim}
-
-
 def rounded_dtype(model: ModelConfig, name: str) -> jnp.dtype | None:
     """The dtype that a parameter is rounded to before each use; None if it is not.
 

@@ -156,7 +156,7 @@ def random_bits(
     def hashed(counter: jax.Array) -> jax.Array:
         return hash_bits(first + counter, key, words[1])
 
-    if unit and sizes[axis] == unit[0] and unit[0] % 2 == 0 and not _may_be_split():
+    if unit and sizes[axis] == unit[0] and unit[0] % 2 == 0:
         # Takes both halves of each hash: its elements lie half of this axis apart.
         sizes = (*sizes[:axis], unit[0] // 2, *sizes[axis + 1 :])
         bits = hashed(_flat_index((*outer, unit[0] // 2, *unit[1:]), starts, sizes))
@@ -206,14 +206,6 @@ def hash_bits(counter: jax.Array, key: jax.Array, word: jax.Array) -> jax.Array:
       word: the second word of the site's key.
     """
     return mix(mix(counter ^ key) + word)
-
-
-def _may_be_split() -> bool:
-    """Whether devices may share a unit: the mesh has an axis besides the batch's.
-
-    If so, each element's hash is computed for it alone, and devices exchange nothing.
-    """
-    return len(jax.sharding.get_abstract_mesh().axis_names) > 1
 
 
 def _flat_index(

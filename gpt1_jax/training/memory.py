@@ -11,10 +11,7 @@ from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import (
     check_batch_size,
-    check_tensor_parallelism,
-    data_parallelism,
-    optimizer_share,
-    tensor_parallelism,
+    splits_state,
 )
 from gpt1_jax.parallel.processes import gather
 from gpt1_jax.runs.checkpoint_files import state_bytes
@@ -23,11 +20,8 @@ from gpt1_jax.training.optimizer import make_optimizer
 _MEMORY_SHARE = 0.75  # of a device's memory, for the known needs of training
 
 
-def check_sharing(
-    train: TrainConfig, eval_size: int, model: ModelConfig, mesh: jax.sharding.Mesh
-) -> None:
-    """Checks that the devices can share batches and model evenly."""
-    check_tensor_parallelism(mesh, language_model.shared_units(model))
+def check_sharing(train: TrainConfig, eval_size: int, mesh: jax.sharding.Mesh) -> None:
+    """Checks that the devices can share batches evenly."""
     parts = max(1, train.accumulation_steps)
     check_batch_size("config.train.batch_size", train.batch_size, mesh, parts)
     check_batch_size("config.eval.batch_size", eval_size, mesh)
@@ -42,8 +36,8 @@ def train_state_bytes(
     gradients and gathered parameters are whole for a part of every step.
     """
     params = costs.num_params(model)
-    held = params * _optimizer_bytes(optimizer, model) * optimizer_share(mesh)
-    return (2 * 4 * params + held) / tensor_parallelism(mesh)
+    held = params * _optimizer_bytes(optimizer, model)
+    return 2 * 4 * params + held / (mesh.size if splits_state(mesh) else 1)
 
 
 @functools.cache  # called several times before a run begins
@@ -91,10 +85,10 @@ def check_memory(
         f"{', '.join(sizes)} or config.tokenizer.vocab_size={model.vocab_size}.",
     )
     check_train_batch(train, model, mesh)
-    states = model.max_seq_len * costs.forward_bytes(model) // tensor_parallelism(mesh)
+    states = model.max_seq_len * costs.forward_bytes(model)
     devices.require_memory(
         f"config.eval.batch_size={eval_size}",
-        eval_size // data_parallelism(mesh) * (states + 4 * costs.num_logits(model)),
+        eval_size // mesh.size * (states + 4 * costs.num_logits(model)),
         "Lower it.",
     )
 
@@ -113,8 +107,8 @@ def check_train_batch(
     Raises:
       UserError: naming the batch, the least memory it needs and the memory there is.
     """
-    tokens = train.batch_size // data_parallelism(mesh) * num_seqs * model.max_seq_len
-    read = costs.forward_bytes(model) // tensor_parallelism(mesh)
+    tokens = train.batch_size // mesh.size * num_seqs * model.max_seq_len
+    read = costs.forward_bytes(model)
     parts = train.accumulation_steps  # 0: as many as needed
     devices.require_memory(
         f"config.train.batch_size={train.batch_size}",
@@ -143,7 +137,7 @@ def accumulation_steps(
     """
     if train.accumulation_steps:
         return train.accumulation_steps
-    per_device = train.batch_size // data_parallelism(mesh)
+    per_device = train.batch_size // mesh.size
     state = train_state_bytes(optimizer, model, mesh)
     room = _MEMORY_SHARE * min(map(int, gather(str(devices.memory_bytes())))) - state
     example_bytes = num_seqs * costs.train_activation_bytes(model)

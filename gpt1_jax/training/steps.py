@@ -16,11 +16,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import language_model
 from gpt1_jax.model.execution import Execution, Wrap, unchanged
 from gpt1_jax.ops.dropout import Noise, step_noise
-from gpt1_jax.parallel.exchange import (
-    LayerByLayer,
-    exchange_options,
-    gradients_by_device,
-)
+from gpt1_jax.parallel.exchange import compiler_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.training.optimizer import Optimizer
 from gpt1_jax.training.state import TrainState, apply_gradients
@@ -103,18 +99,17 @@ def make_gradients(
     Each device computes the gradients of its rows, in `accumulation_steps` parts.
     """
 
-    def of_rows(params: Any, rows: Any, key: jax.Array) -> Any:
-        batch, row_ids = rows
+    def of_rows(params: Any, rows: Any, key: jax.Array, wrap: Wrap = unchanged) -> Any:
+        (batch, row_ids), loss = rows, functools.partial(loss_fn, wrap=wrap)
         noise = Noise(key, row_ids)
-        return accumulated_gradients(loss_fn, params, batch, noise, accumulation_steps)
+        return accumulated_gradients(loss, params, batch, noise, accumulation_steps)
 
-    if mesh:
-        loss_fn = functools.partial(loss_fn, wrap=LayerByLayer)
-    rounded = functools.partial(language_model.rounded_dtype, model)
-    # Gradients of parts of a batch are added up before they are exchanged.
-    by_layer = accumulation_steps == 1 and language_model.has_layer_boundaries(model)
     by_device = of_rows
     if mesh:
+        rounded = functools.partial(language_model.rounded_dtype, model)
+        # Gradients of parts of a batch are added up before they are exchanged.
+        whole = accumulation_steps == 1
+        by_layer = whole and language_model.has_layer_boundaries(model)
         by_device = gradients_by_device(mesh, of_rows, rounded, by_layer)
     return lambda params, batch, noise: by_device(
         params, (batch, noise.rows), noise.key
@@ -187,5 +182,5 @@ def jit_step(step: Step, mesh: jax.sharding.Mesh, state: TrainState) -> Step:
         in_shardings=(states, batch_sharding(mesh), everywhere),
         out_shardings=(states, everywhere),
         donate_argnums=0,
-        compiler_options=exchange_options(mesh),
+        compiler_options=compiler_options(mesh),
     )

@@ -117,6 +117,51 @@ def test_a_run_resumes_without_a_newer_key_and_says_so(later):
     assert saved.keep_newer_keys_neutral(config, values()) == (config, [])
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "gone"),
+    [
+        ({"sharding": "full", "tensor_parallelism": 1}, "full", None),
+        ({"sharding": "auto", "tensor_parallelism": 2}, "auto", "tensor_parallelism=2"),
+        (
+            {"sharding": "optimizer", "tensor_parallelism": 1},
+            "full",
+            "sharding='optimizer'",
+        ),
+    ],
+)
+@pytest.mark.parametrize("job", ["pretrain", "finetune"])
+def test_a_run_that_split_its_state_in_a_way_of_1_0_opens_and_resumes(
+    loaded, job, before, now, gone
+):
+    """No way to split a state changes what is computed."""
+    written, given = values(job), config_lib.load(values(job))
+    written["mesh"] = before
+    assert loaded(written).mesh.sharding == now
+    config, notes = saved.keep_newer_keys_neutral(given, written)
+    assert config == given and not resume.changed_keys(written, config.to_dict())
+    if gone is None:
+        assert not notes
+    else:
+        assert notes == [
+            f"config.mesh.{gone} is gone since this run began, which continues with "
+            "config.mesh.sharding='auto'."
+        ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("sharding", "optimizer", "is not known; choose one of auto, replicated, full"),
+        ("tensor_parallelism", 2, r"config\.mesh has unknown keys"),
+    ],
+)
+def test_a_way_of_1_0_to_split_a_state_is_refused_from_the_user(key, value, message):
+    given = values()
+    given["mesh"][key] = value
+    with pytest.raises(UserError, match=message):
+        config_lib.load(given)
+
+
 def test_the_format_is_no_key_of_the_configuration(loaded, tmp_path):
     config = loaded(values())
     held = saved.saved_values(config)
@@ -183,7 +228,12 @@ def test_a_folder_for_transformers_is_to_be_converted(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("mesh", {"sharding": {"a": 1}}, r"config\.mesh lacks the keys"),
+        ("mesh", {}, r"config lacks the keys \['mesh'\]"),
+        (
+            "mesh",
+            {"sharding": {"a": 1}},
+            r"config\.mesh\.sharding={'a': 1} is not known",
+        ),
         ("mesh", 5, r"config\.mesh=5 must be a section"),
         ("model", {}, r"config lacks the keys \['model'\]"),
         ("model", {"kind": "lstm"}, r"config\.model lacks the keys"),

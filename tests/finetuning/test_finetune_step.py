@@ -16,7 +16,8 @@ from gpt1_jax.finetuning import heads
 from gpt1_jax.finetuning.heads import Head, classification_loss
 from gpt1_jax.finetuning.steps import make_finetune_step
 from gpt1_jax.model import language_model
-from gpt1_jax.parallel.mesh import data_parallelism, make_mesh, to_global_batch
+from gpt1_jax.parallel import exchange
+from gpt1_jax.parallel.mesh import make_mesh, to_global_batch
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import init_state
 from gpt1_jax.training.steps import jit_step
@@ -248,13 +249,13 @@ def test_accumulated_parts_equal_the_whole_batch(tiny, head, parts, padded):
 
 
 @functools.cache
-def on_eight_devices(model, head, parts, padded, sharing):
+def on_eight_devices(model, head, parts, padded, sharding="replicated"):
     """Losses and state after training as in a run, and the compiled step."""
-    mesh = make_mesh(*sharing)
+    mesh = make_mesh(sharding)
     step, before = make_step(model, head, accumulation_steps=parts, mesh=mesh)
     batch = batch_for(model, head)
     if not padded:
-        batch = unpadded(batch, data_parallelism(mesh), parts)
+        batch = unpadded(batch, mesh.size, parts)
     batch = to_global_batch(batch, mesh)
     assert len(batch.tokens.addressable_shards) == mesh.size == 8
     state = on_devices(before, mesh)
@@ -266,24 +267,33 @@ ALONE = [(PAIRS, 1, False), (CHOICES, 2, True)]  # and each device has all param
 
 
 @pytest.mark.parametrize(
-    ("head", "parts", "padded", "sharing"),
+    ("head", "parts", "padded", "sharding"),
     [
-        *[(*case, ()) for case in ALONE],
-        (PAIRS, 1, False, ("full",)),
-        (CHOICES, 1, False, ("replicated", 2)),
+        *[(*case, "replicated") for case in ALONE],
+        (PAIRS, 1, False, "full"),
+        (CHOICES, 2, False, "full"),
     ],
 )
-def test_eight_devices_train_as_one_does(tiny, head, parts, padded, sharing):
+def test_eight_devices_train_as_one_does(tiny, head, parts, padded, sharding):
     """With dropout, and jitted as in a run."""
     model = tiny()
-    actual, _ = on_eight_devices(model, head, parts, padded, sharing)
+    actual, _ = on_eight_devices(model, head, parts, padded, sharding)
     assert_same_training(actual, expected_of(model, head), 1e-5)
+
+
+def test_eight_devices_train_without_overlap_as_one_does(tiny, monkeypatch):
+    """As if the module had been deleted."""
+    monkeypatch.setattr(exchange, "OVERLAP", "gpt1_jax.parallel.deleted")
+    make = on_eight_devices.__wrapped__
+    actual, compiled = make(model := tiny(), PAIRS, 1, False, "full")
+    assert_same_training(actual, expected_of(model, PAIRS), 1e-5)
+    assert "all-to-all" not in {kind for kind, _ in collectives(compiled)}
 
 
 @pytest.mark.parametrize(("head", "parts", "padded"), ALONE)
 def test_devices_exchange_gradients_and_nothing_else(tiny, head, parts, padded):
     """With padding and without."""
-    _, compiled = on_eight_devices(tiny(), head, parts, padded, ())
+    _, compiled = on_eight_devices(tiny(), head, parts, padded)
     assert [kind for kind, _ in collectives(compiled)] == ["all-reduce"]
 
 

@@ -8,18 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.parallel import exchange
-from gpt1_jax.parallel.exchange import exchange_options, rows_by_device
+from gpt1_jax.parallel.exchange import rows_by_device
 from gpt1_jax.parallel.mesh import (
     batch_sharding,
     check_batch_size,
-    check_tensor_parallelism,
-    data_parallelism,
     gathered,
     make_mesh,
-    optimizer_share,
     replicated,
-    split_units,
+    splits_state,
     state_sharding,
     to_global_batch,
 )
@@ -53,19 +49,17 @@ def test_auto_splits_the_state_of_several_accelerators():
         platform: str = "tpu"
         process_index: int = 0
 
-    def axes(devices, **kwargs):
-        return make_mesh("auto", devices=devices, **kwargs).axis_names
+    def splits(devices):
+        return splits_state(make_mesh("auto", devices))
 
     several = [Accelerator(n) for n in range(4)]
-    assert axes(several) == make_mesh("full").axis_names
-    assert axes(several[:1]) == axes(jax.devices()) == make_mesh().axis_names
-    assert axes(several, tensor_parallelism=2)[0] == make_mesh().axis_names[0]
+    assert splits(several)
+    assert not splits(several[:1]) and not splits(jax.devices())
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
-def test_data_parallelism_is_the_number_of_parts_of_a_batch(devices):
+def test_a_batch_has_a_part_for_each_device(devices):
     mesh = make_mesh(devices=jax.devices()[:devices])
-    assert data_parallelism(mesh) == devices
     batch = to_global_batch(np.arange(16), mesh)
     parts = {str(shard.index) for shard in batch.addressable_shards}
     assert len(parts) == devices
@@ -105,21 +99,12 @@ WHOLE = {
     "opt_state/mu/h_0/ln_1/scale": (16,),
     "opt_state/mu/clf": (3, 5),
 }
-MOMENTS_SPLIT = {
-    "opt_state/mu/wte": (97, 2),  # 8 does not divide 97
-    "opt_state/mu/h_0/attn/c_attn/kernel": (2, 48),
-}
-ALL_SPLIT = MOMENTS_SPLIT | {
-    name.replace("opt_state/mu", "params"): shape
-    for name, shape in MOMENTS_SPLIT.items()
-}
-TENSOR_SPLIT = {
+SPLIT = {
     f"{tree}/{name}": shape
     for tree in ("params", "opt_state/mu")
     for name, shape in {
-        "wte": (97, 8),
-        "h_0/attn/c_attn/kernel": (16, 24),
-        "h_0/attn/c_attn/bias": (24,),
+        "wte": (97, 2),
+        "h_0/attn/c_attn/kernel": (2, 48),
     }.items()
 }
 
@@ -139,18 +124,9 @@ def test_an_embedding_is_split_by_columns_or_not_at_all():
     assert found == {"wte": spec(), "h_0": {"kernel": spec(None, axis)}}
 
 
-@pytest.mark.parametrize(
-    ("sharing", "split"),
-    [
-        (("replicated",), {}),
-        (("optimizer",), MOMENTS_SPLIT),
-        (("full",), ALL_SPLIT),
-        (("replicated", 2), TENSOR_SPLIT),
-    ],
-    ids=str,
-)
-def test_state_sharding_says_what_each_device_holds(sharing, split):
-    mesh = make_mesh(*sharing)
+@pytest.mark.parametrize(("sharding", "split"), [("replicated", {}), ("full", SPLIT)])
+def test_state_sharding_says_what_each_device_holds(sharding, split):
+    mesh = make_mesh(sharding)
     shardings = state_sharding(mesh, jax.eval_shape(fresh_state))
     state = jax.jit(fresh_state, out_shardings=shardings)()
     held = {
@@ -168,28 +144,20 @@ def test_state_sharding_says_what_each_device_holds(sharing, split):
             np.testing.assert_array_equal(shard.data, expected)
 
 
-def test_optimizer_share_counts_what_is_split():
-    assert optimizer_share(make_mesh()) == 1
-    assert optimizer_share(make_mesh("full")) == 1 / 8
-    assert optimizer_share(make_mesh("optimizer")) == 1 / 8
-
-
-@pytest.mark.parametrize(
-    "sharing", [("replicated",), ("optimizer",), ("full",), ("replicated", 2)], ids=str
-)
-def test_only_what_has_a_parameters_shape_is_split_in_an_optimizers_state(sharing):
+@pytest.mark.parametrize("sharding", ["replicated", "full"])
+def test_only_what_has_a_parameters_shape_is_split_in_an_optimizers_state(sharding):
     """Sums over rows and columns, or scalars, are whole on each device."""
 
     def state():
         fresh = fresh_state()
         rows = jax.tree.map(lambda p: jnp.sum(p, -1), fresh.params)
         columns = jax.tree.map(lambda p: jnp.sum(p, 0), fresh.params)
-        more = {"count": jnp.zeros(8), "kernel": jnp.zeros((16, 48))}
+        more = {"count": jnp.zeros(8), "kernel": jnp.zeros((48, 16))}
         sums = {"v_row": rows, "v_col": columns, "more": more}
         return fresh._replace(opt_state=fresh.opt_state | sums)
 
-    found = state_sharding(make_mesh(*sharing), jax.eval_shape(state))
-    fresh = state_sharding(make_mesh(*sharing), jax.eval_shape(fresh_state))
+    found = state_sharding(make_mesh(sharding), jax.eval_shape(state))
+    fresh = state_sharding(make_mesh(sharding), jax.eval_shape(fresh_state))
     assert found.opt_state["mu"] == fresh.opt_state["mu"]
     assert found.params == fresh.params
     for name in ("v_row", "v_col", "more"):
@@ -198,9 +166,9 @@ def test_only_what_has_a_parameters_shape_is_split_in_an_optimizers_state(sharin
     jax.jit(state, out_shardings=found)()
 
 
-@pytest.mark.parametrize("sharing", [("replicated",), ("full",), ("replicated", 2)])
-def test_rows_by_device_computes_each_row_where_it_is(sharing):
-    mesh = make_mesh(*sharing)
+@pytest.mark.parametrize("sharding", ["replicated", "full"])
+def test_rows_by_device_computes_each_row_where_it_is(sharding):
+    mesh = make_mesh(sharding)
     params = {"wte": jnp.arange(32.0).reshape(2, 16)}
     params = jax.device_put(params, state_sharding(mesh, params))
     rows = to_global_batch(np.arange(16), mesh)
@@ -211,83 +179,9 @@ def test_rows_by_device_computes_each_row_where_it_is(sharing):
         return params["wte"][1][rows], -rows
 
     values, negative = jax.jit(rows_by_device(mesh, looked_up))(params, rows)
-    assert seen == [(16 // data_parallelism(mesh),)]
+    assert seen == [(16 // mesh.size,)]
     np.testing.assert_array_equal(values, np.arange(16.0) + 16)
     np.testing.assert_array_equal(negative, -np.arange(16))
-
-
-def test_split_units_says_nothing_where_no_devices_share():
-    x = jnp.ones((2, 4))
-    assert split_units(x, 1) is x
-    in_map = rows_by_device(make_mesh(), lambda _, x: split_units(x, 1))
-    np.testing.assert_array_equal(in_map({}, jnp.ones((8, 4))), jnp.ones((8, 4)))
-
-
-@pytest.mark.parametrize("most", [2, 8])
-@pytest.mark.parametrize("dim", [0, 1])
-def test_each_device_gets_its_part_of_a_sum(monkeypatch, most, dim):
-    """As on a TPU, in one kernel of additions or, of many devices, a sum."""
-    monkeypatch.setattr(exchange, "_MOST_ADDITIONS", most)
-    mesh = make_mesh("full")
-    arrays = np.random.default_rng(0).normal(size=(8, 136, 16)).astype(np.float32)
-    axis = mesh.axis_names[0]
-    parts = [axis, None] if dim == 0 else [None, axis]
-    summed = jax.shard_map(
-        lambda x: exchange._sum_received(x[0], dim),
-        mesh=mesh,
-        in_specs=jax.sharding.PartitionSpec(axis),
-        out_specs=jax.sharding.PartitionSpec(*parts),
-        check_vma=False,
-    )
-    np.testing.assert_allclose(jax.jit(summed)(arrays), arrays.sum(0), atol=2e-6)
-
-
-def test_options_that_a_compiler_does_not_know_are_left_out(monkeypatch):
-    def options(mesh, **known):
-        monkeypatch.setattr(exchange, "_EXCHANGE_OPTIONS", {"cpu": known})
-        return exchange_options(mesh)
-
-    known = {"xla_cpu_enable_fast_min_max": False}
-    assert options(make_mesh(), **known) == known
-    assert options(make_mesh(devices=jax.devices()[:1]), **known) == {}
-    with pytest.warns(UserWarning, match="wait while they exchange: xla_unheard_of: "):
-        assert options(make_mesh(), xla_unheard_of=True, **known) == known
-
-
-def test_options_that_devices_cannot_follow_are_left_out(monkeypatch):
-    """As a v5e-256, whose compiler knows the option and refuses an all-to-all."""
-    compile_ = jax.stages.Lowered.compile
-
-    def compiled(lowered, compiler_options):
-        if "slow" in compiler_options and "all_to_all" in lowered.as_text():
-            raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: on limited ICI")
-        return compile_(lowered)
-
-    monkeypatch.setattr(jax.stages.Lowered, "compile", compiled)
-    monkeypatch.setattr(exchange, "_EXCHANGE_OPTIONS", {"cpu": {"slow": 1, "fine": 2}})
-    with pytest.warns(UserWarning, match="exchange: slow: UNIMPLEMENTED: on limited"):
-        assert exchange_options(make_mesh()) == {"fine": 2}
-
-
-def test_devices_that_cannot_be_grouped_are_refused():
-    message = (
-        r"^config\.mesh\.tensor_parallelism=3 does not divide the 8 devices of a "
-        r"process; use a divisor of 8\.$"
-    )
-    with pytest.raises(ValueError, match=message):
-        make_mesh(tensor_parallelism=3)
-
-
-def test_models_that_devices_cannot_share_are_refused():
-    mesh = make_mesh(tensor_parallelism=4)
-    check_tensor_parallelism(mesh, {"num_heads": 4, "mlp_dim": 8})
-    with pytest.raises(ValueError, match=r"=4 must divide config\.model\.num_heads=6;"):
-        check_tensor_parallelism(mesh, {"num_heads": 6, "mlp_dim": 8})
-    with pytest.raises(ValueError, match=r"=4 must divide config\.model\.mlp_dim=10;"):
-        check_tensor_parallelism(mesh, {"num_heads": 4, "mlp_dim": 10})
-    with pytest.raises(ValueError, match=r"=4 splits .* an LSTM has none; use 1"):
-        check_tensor_parallelism(mesh, {})
-    check_tensor_parallelism(make_mesh(), {})
 
 
 def test_replicated_is_whole_on_every_device():
@@ -308,10 +202,3 @@ def test_check_batch_size_refuses_what_devices_and_parts_do_not_divide():
     message = r"=24 .* 8 devices times 2 accumulation steps; use .*=32\."
     with pytest.raises(ValueError, match=message):
         check_batch_size("config.train.batch_size", 24, mesh, parts=2)
-
-
-def test_check_batch_size_counts_groups_of_devices():
-    sharing = make_mesh(tensor_parallelism=4)
-    check_batch_size("config.train.batch_size", 2, sharing)
-    with pytest.raises(ValueError, match=r"=3 .* the 2 groups of 4 devices; use .*=4"):
-        check_batch_size("config.train.batch_size", 3, sharing)

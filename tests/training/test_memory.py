@@ -65,7 +65,7 @@ def test_the_memory_of_any_optimizer_is_asked(
     config = tiny_config(optimizer__name=name, optimizer__arguments=arguments)
     model = tiny_model_config()
     size = 4 * costs.num_params(model)
-    for mesh, parts in ((make_mesh(), 1), (make_mesh("optimizer"), 8)):
+    for mesh, parts in ((make_mesh(), 1), (make_mesh("full"), 8)):
         held = memory.train_state_bytes(config.optimizer, model, mesh)
         assert held == size * (2 + moments / parts)
 

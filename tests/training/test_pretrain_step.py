@@ -15,7 +15,7 @@ from tiny_models import layers_as_usual, made_up_params, usual
 
 from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
-from gpt1_jax.parallel import exchange
+from gpt1_jax.parallel import exchange, overlap
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import init_state
@@ -188,18 +188,23 @@ MATRICES = {  # of a model of one layer
 }
 
 
-@pytest.mark.parametrize(
-    ("sharding", "kind"),
-    [("optimizer", "transformer"), ("full", "transformer"), ("full", "lstm")],
-)
-def test_devices_that_split_the_state_train_as_one_does(tiny, sharding, kind):
+@pytest.fixture(params=["overlapped", "plain"])
+def way(request, monkeypatch):
+    """How devices exchange: as `overlap` has it, or as if that had been deleted."""
+    if request.param == "plain":
+        monkeypatch.setattr(exchange, "OVERLAP", "gpt1_jax.parallel.deleted")
+    return request.param
+
+
+@pytest.mark.parametrize("kind", ["transformer", "lstm"])
+def test_devices_that_split_the_state_train_as_one_does(tiny, kind, way):
     """Each gets its part of a gradient; all get the matrices; vectors are summed."""
     model = tiny(kind=kind)
-    actual = train(model, make_mesh(sharding), optimizer=ADAM)
+    actual = train(model, make_mesh("full"), optimizer=ADAM)
     assert_same_training(actual, expected_of(model, optimizer=ADAM), 5e-6)
     matrices = MATRICES[kind]
     exchanged = {"reduce-scatter": matrices, "all-gather": matrices, "all-reduce": 1}
-    if sharding == "full":  # lookups: tokens, and their vectors there and back
+    if way == "overlapped":  # lookups: tokens, and their vectors there and back
         exchanged["all-gather"] += 1
         exchanged["all-to-all"] = 2
     assert Counter(each for each, _ in actual.exchanged) == exchanged
@@ -208,15 +213,15 @@ def test_devices_that_split_the_state_train_as_one_does(tiny, sharding, kind):
 
 
 @pytest.mark.parametrize(
-    "ways",
-    [IN_BFLOAT16, LOOP, {"remat": True, "embed_dropout_on": "matrix"}],
+    ("ways", "parts"),
+    [(IN_BFLOAT16, 1), (LOOP, 2), ({"remat": True, "embed_dropout_on": "matrix"}, 1)],
     ids=str,
 )
-def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways):
-    """Layer by layer where layers are apart."""
+def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways, parts, way):
+    """Layer by layer where layers are apart, the batch is whole and `way` allows it."""
     model = tiny(**ways)
-    actual = train(model, make_mesh("full"))
-    assert_same_training(actual, expected_of(model), tolerance(model))
+    actual = train(model, make_mesh("full"), parts)
+    assert_same_training(actual, expected_of(model, parts), tolerance(model))
 
 
 @pytest.mark.parametrize(
@@ -226,42 +231,12 @@ def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways):
 )
 def test_devices_that_sum_as_on_a_tpu_train_as_one_does(tiny, monkeypatch, ways, parts):
     """Gradients go all-to-all, layer by layer if the batch is not in parts."""
-    monkeypatch.setattr(exchange, "_sum_and_split", exchange._sum_received)
+    monkeypatch.setattr(overlap, "_sum_and_split", overlap._sum_received)
     model = tiny(**ways)
     actual = train(model, make_mesh("full"), parts)
     assert_same_training(actual, expected_of(model, parts))
     kinds = Counter(kind for kind, _ in actual.exchanged)
     assert not kinds["reduce-scatter"] and kinds["all-to-all"] > 4
-
-
-def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny):
-    """As in Shoeybi et al. 2019: two sums of [n, T, D] a layer, each way."""
-    model = tiny()
-    actual = train(model, make_mesh(tensor_parallelism=2), optimizer=ADAM)
-    assert_same_training(actual, expected_of(model, optimizer=ADAM), 5e-6)
-    found = actual.exchanged
-    hidden = (16 // 4, model.max_seq_len, model.embed_dim)
-    sums = [shape for kind, got in found for shape in got if kind == "all-reduce"]
-    # The XLA of JAX 0.12 also sums what was looked up in the embedding.
-    assert sums.count(hidden) == 4 + (jax.__version_info__ >= (0, 12))
-    # Of the softmax: largest score, sum, the label's score and the states' gradient.
-    positions = hidden[0] * hidden[1]
-    softmax = [shape for shape in sums if shape[:1] == (positions,)]
-    assert sorted(softmax) == [(64,), (64,), (64, 1), (64, model.embed_dim)]
-    kinds = Counter(kind for kind, _ in found)
-    # Embeddings are gathered by the columns that each holds, and the output matrix is
-    # turned from columns to rows. The parts of queries, keys and values lie side by
-    # side in one kernel, as released, so those that fall to another device move there.
-    assert (kinds["all-gather"], kinds["collective-permute"]) == (2, 2)
-    assert kinds["all-to-all"] == 2 + 4
-    largest = max(np.prod(shape, dtype=int) for _, got in found for shape in got)
-    assert largest < positions * model.vocab_size, "logits stay where they are"
-
-
-def test_devices_that_all_share_the_batch_train_as_one_does(tiny):
-    model = tiny(num_heads=8)
-    actual = train(model, make_mesh(tensor_parallelism=8), optimizer=ADAM)
-    assert_same_training(actual, expected_of(model, optimizer=ADAM), 5e-6)
 
 
 @pytest.mark.parametrize(("dropout_on", "parts"), [("sum", 2), ("matrix", 8)])
