@@ -20,6 +20,7 @@ from gpt1_jax.model.layers import Dense
 from gpt1_jax.model.sites import ATTN_PROBS, block_site
 from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.unpad import Unpadding
+from gpt1_jax.parallel.devices import own_settings
 
 
 class Head(NamedTuple):
@@ -31,6 +32,7 @@ class Head(NamedTuple):
     extract_token: int  # the head reads the state where it first occurs
 
 
+@own_settings()
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def init_params(model: ModelConfig, head: Head, key: jax.Array) -> Params:
     """Fresh parameters of a fine-tuned model.

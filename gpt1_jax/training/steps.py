@@ -19,6 +19,7 @@ from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.dropout import Noise, step_noise
 from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
 from gpt1_jax.ops.unpad import Unpadding, make_unpadding, unpad
+from gpt1_jax.parallel.devices import own_settings
 from gpt1_jax.parallel.exchange import exchange_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.training.optimizer import Optimizer
@@ -238,6 +239,7 @@ def accumulated_gradients(
     return jax.tree.map(lambda x: x / parts, sums)
 
 
+@own_settings()
 def update(
     state: TrainState,
     batch: Any,
