@@ -84,8 +84,7 @@ class TrainedModel:
         Raises:
           UserError: if it is not a `str`, or cannot be encoded as UTF-8.
         """
-        _check_text("text", text)
-        return prompt_ids(self.tokenizer, text)
+        return prompt_ids(self.tokenizer, _as_text("text", text))
 
     def _encode_within_context(self, text: str) -> list[int]:
         ids = self.encode(text)
@@ -140,7 +139,7 @@ class TrainedModel:
         Raises:
           UserError: if they are not texts, or cannot be encoded as UTF-8.
         """
-        _check_text("context", context)
+        _as_text("context", context)
         windows = []
         for name, each in _by_name(text).items():
             check_encodable(context + each, name)
@@ -183,7 +182,7 @@ class TrainedModel:
         """
         read = Reader(self.config, self.params, [layer])
         windows = reading_windows(
-            split_words(self.tokenizer, lines_of(text, "the text")),
+            split_words(self.tokenizer, lines_of(_as_text("text", text), "the text")),
             ReadingConfig("text", context_words, overlap=0),
             self.config.max_seq_len,
             self.tokenizer.newline_id,
@@ -400,19 +399,19 @@ def _replaced(defaults: Config, values: Mapping[str, Any], *others: str) -> Conf
 
 def _by_name(text: object) -> dict[str, str]:
     """One text or several, by the names that messages have for them."""
-    if isinstance(text, list | tuple):
-        texts = {f"texts[{number}]": each for number, each in enumerate(text)}
-    else:
-        texts = {"the text": text}
-    for name, each in texts.items():
-        _check_text(name, each, ", or a list or tuple of them, as list(column) makes")
-    return texts
+    if not isinstance(text, list | tuple):
+        expected = "a str, or a list or tuple of them, as list(column) makes"
+        return {"the text": _as_text("text", text, expected)}
+    names = (f"texts[{number}]" for number in range(len(text)))
+    return {name: _as_text(name, each) for name, each in zip(names, text, strict=True)}
 
 
-def _check_text(name: str, text: object, or_else: str = "") -> None:
+def _as_text(name: str, text: object, expected: str = "a str") -> str:
     """Refuses what is no text; some types, like a Series, have no short `repr`."""
     if not isinstance(text, str):
-        raise UserError(f"{name} is a {type(text).__name__}; pass a str{or_else}.")
+        kind = type(text).__name__
+        raise UserError(f"{name} is of type {kind}; pass {expected}.")
+    return text
 
 
 def _columns(
