@@ -22,7 +22,7 @@ MASK_NDIM = 3  # heads h and h + H / 2 share the dropout hash of a query and a k
 
 # The values of `config.model.attention_form`; each is imported on demand.
 FORMS = {
-    "auto": "gpt1_jax.ops.attention:causal_attention",  # without a trial
+    "auto": "gpt1_jax.ops.attention:causal_attention",  # without a check
     "blocked": "gpt1_jax.ops.attention:causal_attention",
     "fused": "gpt1_jax.kernels.attention:fused_causal_attention",
     "plain": "gpt1_jax.ops.attention:plain_causal_attention",
