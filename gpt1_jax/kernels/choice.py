@@ -43,9 +43,9 @@ ENTRIES = {
 }
 # Kinds of chip on which kernels are known to be faster than XLA's code, by what JAX's
 # name for them begins with. How it is known, all in bfloat16 (`benchmarks/LOG.md`): an
-# H200 took 0.898 ms for XLA's 2.58, and 0.198 for 0.351 ("An update on an H200"); on an
-# H100, version 1.0 timed both at the start of five runs, and took them ("GPT-1's layers
-# on novels"); for TPU v5e and v6e the compiler counts a sixth of the cycles ("What was
+# H200 took 0.898 ms for XLA's 2.58, and 0.198 for 0.351 ("An update on an H200"); an
+# H100 timed both at the start of five runs, which took them ("GPT-1's layers on
+# novels"); for TPU v5e and v6e the compiler counts a sixth of the cycles ("What was
 # tried").
 FASTER = {
     "attention": (
@@ -78,18 +78,15 @@ def why_not(
       training: whether gradients are computed, and dropout is on.
       before: the form that the run has used so far; "" if it has not begun.
     """
-    if name == "attention":
-        width = model.num_heads, model.embed_dim // model.num_heads
-        check_of, rate = AttentionCheck, model.attn_dropout
-    else:
-        width, check_of, rate = (model.embed_dim,), LayerNormCheck, model.resid_dropout
-    shape = _NUM_SEQS, seq_len, *width
+    shape = array_shape(name, model, seq_len)
     kernels, why = find_kernels(name, shape, model.dtype)
     if kernels is None or getattr(model, f"{name}_form") == KERNELS:
         return why
     device = jax.local_devices()[0].device_kind
     if before != KERNELS and not device.startswith(FASTER[name]):
         return f"it is not known to be faster on {device}"
+    of_attention = name == "attention"
+    rate = model.attn_dropout if of_attention else model.resid_dropout
     facts = {
         "function": name,
         "shape": shape,
@@ -101,11 +98,23 @@ def why_not(
         "jaxlib": importlib.metadata.version("jaxlib"),
         "gpt1_jax": gpt1_jax.__version__,
     }
-    how = model.dtype, rate, training
-    return _verdict(facts, lambda: check_of(shape, *how).why_not(kernels))
+    check_of = AttentionCheck if of_attention else LayerNormCheck
+
+    def check() -> str:
+        return check_of(shape, model.dtype, rate, training).why_not(kernels)
+
+    return _verdict(facts, check)
 
 
 # --- which there are ------------------------------------------------------------------
+
+
+def array_shape(name: str, model: ModelConfig, seq_len: int) -> tuple[int, ...]:
+    """The shape of a function's large arrays in a check, [N, T, H, K] or [N, T, D]."""
+    if name == "attention":
+        heads = model.num_heads, model.embed_dim // model.num_heads
+        return _NUM_SEQS, seq_len, *heads
+    return _NUM_SEQS, seq_len, model.embed_dim
 
 
 def find_kernels(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.kernels import attention_gpu, layer_norm_gpu
+from gpt1_jax.kernels import attention_gpu, check, layer_norm_gpu
 from gpt1_jax.kernels.check import AttentionCheck, LayerNormCheck
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.ops.layer_norm import residual_layer_norm
@@ -119,6 +119,14 @@ def test_a_form_that_gives_two_results_is_refused():
     assert why == "it gave two results for the same input"
 
 
+def test_a_tpu_compiles_no_blocks(monkeypatch):
+    """They would take it half a minute."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    monkeypatch.setattr(check, "causal_attention", lambda *_: pytest.fail("blocks"))
+    scoring = AttentionCheck((2, 9, 2, 8), "float32", RATE, training=False)
+    assert scoring.why_not(causal_attention) == ""
+
+
 def test_what_only_scores_needs_no_masks_and_no_gradients():
     scoring = attention(training=False)
     assert scoring.why_not(with_other_masks) == ""
@@ -160,6 +168,6 @@ def test_a_wrong_layer_norm_is_refused(norm, why):
 def test_our_kernels_pass(dtype):
     """Interpreted, with heads that do and do not share their hashes."""
     for num_heads in (2, 3):
-        check = AttentionCheck((2, 33, num_heads, 16), dtype, RATE, training=True)
-        assert check.why_not(attention_gpu.attention) == ""
+        made = AttentionCheck((2, 33, num_heads, 16), dtype, RATE, training=True)
+        assert made.why_not(attention_gpu.attention) == ""
     assert layer_norm(dtype).why_not(layer_norm_gpu.residual_layer_norm) == ""
