@@ -66,7 +66,7 @@ def of_continuation(ids, first):
 
 
 def blocked():
-    """The default form: outputs and gradients."""
+    """The default form: a loss and its gradients, as shares of the largest."""
 
     def loss(params, form):
         model = dataclasses.replace(MODEL, attention_form=form)
@@ -138,7 +138,7 @@ json.dump(
     {
         "package": gpt1_jax.__file__,
         "formula": np.asarray(log_probs(TOKENS))[0, 100, :5].tolist(),
-        "blocked": blocked(),
+        "gradients of the default form": blocked(),
         "sampled, in rows": float(sampled(1)),
         "sampled, in lanes": float(sampled(16)),
         "scored in a tree": float(scored(45, 12)),
