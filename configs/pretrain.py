@@ -80,8 +80,8 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # The form of attention: "blocked" skips scores hidden by the causal mask,
             # and keeps no [T, T] array for the backward pass; "fused" uses kernels for
             # TPUs and GPUs that never form this array, and is "blocked" elsewhere;
-            # "plain" is the formula. "auto": "fused" where a trial at the start of the
-            # run finds it right and faster, otherwise "blocked".
+            # "plain" is the formula. "auto": "fused" where it is known to be faster and
+            # a check at the start of the run finds it right, otherwise "blocked".
             attention_form="auto",
             # The form of LayerNorm: "fused" computes it with the residual sum and its
             # dropout in one GPU kernel each way, and is "plain" elsewhere. "auto": as

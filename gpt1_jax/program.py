@@ -105,13 +105,14 @@ def _run(config: JobConfig, workdir: str) -> None:
         from gpt1_jax.parallel import processes
     except ValueError as error:  # JAX cannot read one of its environment variables
         raise UserError(f"JAX does not start: {error}.") from error
+    from gpt1_jax.parallel.devices import own_settings
     from gpt1_jax.runs import signals
 
     try:
         # Before signals are caught: an import could swallow their exception.
         job = config_lib.find_job(config.job).import_module()
         _find_trackers(config)
-        with signals.catch(_quit_at_once):
+        with signals.catch(_quit_at_once), own_settings():
             _join(config, workdir)
             _suggest_bfloat16(config, workdir)
             job.run(config, workdir)

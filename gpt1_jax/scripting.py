@@ -1,11 +1,14 @@
 """The jobs as functions, for scripts: `defaults`, `pretrain`, `finetune`."""
 
+import contextlib
 import dataclasses
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import ml_collections
 from etils import epath
 
@@ -17,6 +20,7 @@ from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, kept_run
+from gpt1_jax.parallel import devices
 from gpt1_jax.runs.folder import RESULTS_FILE, locate_run
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.trained_model import TrainedModel, load
@@ -93,5 +97,22 @@ def _run(job: str, config: ml_collections.ConfigDict, folder: epath.PathLike) ->
         files.locate(path, key, local=local)
     workdir = os.fspath(folder) or loaded.default_workdir
     check_encodable(workdir, "folder")
-    config_lib.find_job(job).import_module().run(loaded, workdir)
+    with _job_settings(loaded.train.matmul_precision):
+        config_lib.find_job(job).import_module().run(loaded, workdir)
     return locate_run(workdir)
+
+
+@contextlib.contextmanager
+def _job_settings(matmul_precision: str) -> Iterator[None]:
+    """A job's settings of JAX; afterwards the caller's are as they were.
+
+    The precision is the thread's, so that `devices.configure` need not set the
+    process's.
+    """
+    kept = {name: jax.config.values[name] for name in devices.CACHE_SETTINGS}
+    try:
+        with devices.own_settings(), jax.default_matmul_precision(matmul_precision):
+            yield
+    finally:
+        for name, value in kept.items():
+            jax.config.update(name, value)

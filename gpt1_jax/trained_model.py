@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import operator
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,6 @@ from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
     ReadingWindow,
-    Word,
     encode_line,
     lines_of,
     reading_windows,
@@ -31,11 +31,12 @@ from gpt1_jax.finetuning.prediction import predict_examples, task_of
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader, attention_of_text
 from gpt1_jax.inference.generation import Generator, prompt_ids
-from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
+from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.inference.surprisal import score_words
 from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
+from gpt1_jax.parallel.devices import own_settings
 from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.tasks.examples import check_new_examples
@@ -81,9 +82,9 @@ class TrainedModel:
         """The ids of a text, or of a newline if it is empty.
 
         Raises:
-          UserError: if it cannot be encoded as UTF-8.
+          UserError: if it is not a `str`, or cannot be encoded as UTF-8.
         """
-        return prompt_ids(self.tokenizer, text)
+        return prompt_ids(self.tokenizer, _as_text("text", text))
 
     def _encode_within_context(self, text: str) -> list[int]:
         ids = self.encode(text)
@@ -98,6 +99,7 @@ class TrainedModel:
         """The tokens of a text, each as a string."""
         return [self.tokenizer.decode([i]) for i in self.encode(text)]
 
+    @own_settings()
     def logits(self, text: str) -> np.ndarray:
         """The next-token logits after each token of a text: [T, V] float32.
 
@@ -118,27 +120,38 @@ class TrainedModel:
             for i in best
         ]
 
-    def log_probs(self, text: str, context: str = "") -> np.ndarray:
+    @own_settings()
+    def log_probs(self, text: str | Sequence[str], context: str = "") -> Any:
         """Log-probabilities, in nats, of a text's tokens given a context: [T] float32.
 
         Args:
-          text: the text to score, such as " positive".
-          context: the text before it on the same line; a newline is read before both.
+          text: the text to score, such as " positive"; or a list or tuple of texts.
+          context: the text before it, or before each, on the same line; a newline is
+            read before both.
 
         If they are longer than the model's context, they are read in windows that
         overlap by half.
 
-        Raises:
-          UserError: if they cannot be encoded as UTF-8.
-        """
-        check_encodable(context + text, "the text")
-        line = encode_line(context, text, self.tokenizer.encode)
-        ids = [self.tokenizer.newline_id, *line.ids]
-        model = dataclasses.replace(self.config, dtype="float32")
-        score = Scorer(model, self.tokenizer.vocab_size)
-        window = ReadingWindow(ids, 1 + line.num_context)
-        return score(self.params, [window])[0].log_probs
+        Returns:
+          The array; or a list of one for each text. Texts that are computed together
+          may round apart from a text alone.
 
+        Raises:
+          UserError: if they are not texts, or cannot be encoded as UTF-8.
+        """
+        _as_text("context", context)
+        windows = []
+        for name, each in _by_name(text).items():
+            check_encodable(context + each, name)
+            line = encode_line(context, each, self.tokenizer.encode)
+            ids = [self.tokenizer.newline_id, *line.ids]
+            windows.append(ReadingWindow(ids, 1 + line.num_context))
+        model = dataclasses.replace(self.config, dtype="float32")
+        scores = Scorer(model, self.tokenizer.vocab_size)(self.params, windows)
+        found = [each.log_probs for each in scores]
+        return found[0] if isinstance(text, str) else found
+
+    @own_settings()
     def hidden_states(self, text: str) -> np.ndarray:
         """The embedding and each layer's state of each token: [L + 1, T, D] float32.
 
@@ -153,6 +166,7 @@ class TrainedModel:
         ((_, states),) = read([ReadingWindow(ids, 0, spans=spans)])
         return states
 
+    @own_settings()
     def features(self, text: str, layer: int, context_words: int = 0) -> np.ndarray:
         """A layer's hidden state at the end of each word: [words, D] float32.
 
@@ -168,7 +182,7 @@ class TrainedModel:
         """
         read = Reader(self.config, self.params, [layer])
         windows = reading_windows(
-            split_words(self.tokenizer, lines_of(text, "the text")),
+            split_words(self.tokenizer, lines_of(_as_text("text", text), "the text")),
             ReadingConfig("text", context_words, overlap=0),
             self.config.max_seq_len,
             self.tokenizer.newline_id,
@@ -176,6 +190,7 @@ class TrainedModel:
         )
         return np.concatenate([states[0] for _, states in read(windows)])
 
+    @own_settings()
     def attention(self, text: str) -> np.ndarray:
         """The attention weights of each head: [L, H, T, T] float32.
 
@@ -189,6 +204,7 @@ class TrainedModel:
         ids = self._encode_within_context(text)
         return attention_of_text(self.config, self.params, ids)
 
+    @own_settings()
     def generate(
         self,
         text: str | Sequence[str],
@@ -199,7 +215,7 @@ class TrainedModel:
         """Generates continuations of one or more texts.
 
         Args:
-          text: a text, or a sequence of texts.
+          text: a text, or a list or tuple of texts.
           seed: the seed of each text's first continuation; the next has seed + 1.
           batch_size: the number of continuations computed together.
           **sampling: `num_return_sequences`, and the fields of
@@ -213,21 +229,24 @@ class TrainedModel:
           continuations, in which those of one text are adjacent.
 
         Raises:
-          UserError: if an option does not exist or its value is invalid.
+          UserError: if an option does not exist or its value is invalid, or a text is
+            none.
         """
         number = sampling.pop("num_return_sequences", 1)
         config = _replaced(DEFAULT_SAMPLING, sampling, "num_return_sequences")
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = list(_by_name(text).values())
         generator = Generator(self.config, self.tokenizer, config, batch_size)
         continuations = generator.several(self._for_generation, texts, number, seed)
         found = [each.text for each in continuations]
         return found[0] if isinstance(text, str) and number == 1 else found
 
-    def surprisal(self, text: str, **reading: Any) -> list[Word]:
-        """Computes the surprisal of each word of a text.
+    @own_settings()
+    def surprisal(self, text: str | Sequence[str], **reading: Any) -> Any:
+        """Computes the surprisal of each word of one or more texts.
 
         Args:
-          text: words, separated by white space; each line is read on its own.
+          text: words, separated by white space; each line is read on its own. Or a list
+            or tuple of texts, which are read apart.
           **reading: the fields of `gpt1_jax.config.reading.WordsConfig`:
             `context="line"`, or "text" to read all lines as one; `context_words=0`, the
             words before each word, 0 for all that fit; `overlap=0`, the tokens that
@@ -237,20 +256,26 @@ class TrainedModel:
         Returns:
           The words, each with its place in the text, its tokens, surprisal in nats and
           bits, rank, and the entropy before it, computed in float32.
-          `pandas.DataFrame` accepts the list.
+          `pandas.DataFrame` accepts the list. Of several texts, a list of such lists;
+          texts that are computed together may round apart from a text alone.
 
         Raises:
-          UserError: if the text has no words, or one longer than the context.
+          UserError: if the text has no words, or one longer than the context, or is
+            none.
         """
         config = _replaced(DEFAULT_WORDS, reading)
         apart = config.punctuation == "apart"
-        words = words_in_sentences(
-            self.tokenizer, lines_of(text, "the text"), apart=apart
-        )
+        texts = [
+            list(words_in_sentences(self.tokenizer, lines_of(each, name), apart=apart))
+            for name, each in _by_name(text).items()
+        ]
         model = dataclasses.replace(self.config, dtype="float32")
-        model = scoring_model(model, BATCH_TOKENS)
-        return list(score_words(model, self.params, self.tokenizer, words, config))
+        model = scoring_model(model)
+        scored = score_words(model, self.params, self.tokenizer, texts, config)
+        found = [list(itertools.islice(scored, len(words))) for words in texts]
+        return found[0] if isinstance(text, str) else found
 
+    @own_settings()
     def predict(
         self,
         texts: Iterable[str | Sequence[str] | Mapping[str, Any]],
@@ -291,6 +316,7 @@ class TrainedModel:
             for prediction, row in zip(*found, strict=True)
         ]
 
+    @own_settings()
     def save(self, folder: str) -> None:
         """Saves the model as a run folder, which every job reads.
 
@@ -355,6 +381,7 @@ class TrainedModel:
         return self._prepared
 
 
+@own_settings()
 def load(folder: str, step: int | str = DEFAULT) -> TrainedModel:
     """See `gpt1_jax.load`."""
     return TrainedModel(open_run(resolve_model(folder), step))
@@ -368,6 +395,23 @@ def _replaced(defaults: Config, values: Mapping[str, Any], *others: str) -> Conf
             f"There is no option {', '.join(unknown)}; there are {', '.join(known)}."
         )
     return dataclasses.replace(defaults, **values)
+
+
+def _by_name(text: object) -> dict[str, str]:
+    """One text or several, by the names that messages have for them."""
+    if not isinstance(text, list | tuple):
+        expected = "a str, or a list or tuple of them, as list(column) makes"
+        return {"the text": _as_text("text", text, expected)}
+    names = (f"texts[{number}]" for number in range(len(text)))
+    return {name: _as_text(name, each) for name, each in zip(names, text, strict=True)}
+
+
+def _as_text(name: str, text: object, expected: str = "a str") -> str:
+    """Refuses what is no text; some types, like a Series, have no short `repr`."""
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise UserError(f"{name} is of type {kind}; pass {expected}.")
+    return text
 
 
 def _columns(

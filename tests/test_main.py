@@ -143,7 +143,9 @@ def assert_close_states(one, two):
 def odd_run(run_main, made_once):
     """What a run says, and its default folder, where the environment is unusual."""
     env = {"JAX_ENABLE_X64": "1", "MPLBACKEND": "none", "PYTHONWARNINGS": "error"}
-    env |= {"PYTHONIOENCODING": "ascii"}
+    env |= {"PYTHONIOENCODING": "ascii", "JAX_DEFAULT_PRNG_IMPL": "rbg"}
+    env |= {"JAX_NUMPY_DTYPE_PROMOTION": "strict", "JAX_THREEFRY_PARTITIONABLE": "0"}
+    env |= {"JAX_NUMPY_RANK_PROMOTION": "raise", "JAX_TRANSFER_GUARD": "disallow"}
 
     def make(cwd):
         cwd.mkdir()
@@ -332,8 +334,12 @@ def test_a_job_that_only_prints_says_that_it_could_not(pretrained, flags):
     )
 
 
-def test_variables_of_other_packages_change_nothing(odd_run):
+def test_variables_of_other_packages_change_nothing(odd_run, run_main, tmp_path):
     output, folder = odd_run
+    flags = ["--config.eval.sample_prompt=漢é", "--config.eval.sample_tokens=4"]
+    code, plain = run_main(*flags, f"--workdir={tmp_path}/run")
+    assert code == 0, plain
+    assert_same_run(tmp_path / "run", folder, 12)
     assert "arning" not in output
     state = saved_state(folder, 12).values()
     assert {leaf.dtype.name for leaf in state} == {"float32", "int32"}

@@ -251,3 +251,47 @@ def test_without_the_study_of_batches_only_they_are_missing(pretrained, monkeypa
         UserError, match="study in gpt1_jax/studies/batches, which this"
     ):
         model.batches(1)
+
+
+def test_several_texts_are_scored_apart(model):
+    texts = (TEXT, "ab cd\nef", TEXT)
+    for reading in ({}, {"context": "text"}, {"punctuation": "apart"}):
+        for text, words in zip(texts, model.surprisal(texts, **reading), strict=True):
+            alone = model.surprisal(text, **reading)
+            places = [[word[:6] for word in each] for each in (words, alone)]
+            assert places[0] == places[1]
+            nats = [[word.nats for word in each] for each in (words, alone)]
+            np.testing.assert_allclose(*nats, rtol=1e-5)
+    for text, scores in zip(texts, model.log_probs([*texts], "a "), strict=True):
+        np.testing.assert_allclose(scores, model.log_probs(text, "a "), rtol=1e-5)
+    assert model.surprisal([]) == model.log_probs([]) == model.generate([]) == []
+    with pytest.raises(UserError, match=r"^texts\[1\] holds no word\.$"):
+        model.surprisal([TEXT, " \n"])
+
+
+@pytest.mark.parametrize("kind", [type(None), bytes, int, dict])
+@pytest.mark.parametrize("method", ["surprisal", "log_probs", "generate"])
+def test_other_types_than_texts_are_refused_in_one_line(model, method, kind):
+    value, name = kind(), f"of type {kind.__name__}; pass a str"
+    with pytest.raises(UserError) as found:
+        getattr(model, method)(value)
+    or_several = ", or a list or tuple of them, as list(column) makes."
+    assert str(found.value) == f"text is {name}{or_several}"
+    with pytest.raises(UserError) as found:
+        getattr(model, method)([TEXT, value])
+    assert str(found.value) == f"texts[1] is {name}."
+
+
+def test_one_text_is_refused_unless_it_is_one(model):
+    calls = [
+        lambda text: model.log_probs(TEXT, text),
+        model.logits,
+        model.hidden_states,
+        model.attention,
+        model.tokens,
+        lambda text: model.features(text, 1),
+    ]
+    for call in calls:
+        for value in (None, b"ab", ["ab"]):
+            with pytest.raises(UserError, match=r"^\w+ is of type \w+; pass a str\.$"):
+                call(value)

@@ -1,6 +1,7 @@
 """Helpers of the tests that train: configurations, and comparison of runs."""
 
 import configparser
+import contextlib
 import importlib.util
 import json
 import os
@@ -21,6 +22,17 @@ from gpt1_jax.runs.signals import StopSignal
 from gpt1_jax.training import steps
 
 ROOT = Path(__file__).parents[1]
+
+
+# Settings of JAX that somebody's own process may have, none of them the default.
+SETTINGS = {
+    "jax_enable_x64": True,
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_numpy_rank_promotion": "raise",
+    "jax_transfer_guard": "disallow",
+    "jax_default_prng_impl": "rbg",
+    "jax_threefry_partitionable": False,
+}
 
 
 def setup_cfg():
@@ -207,3 +219,16 @@ def poison(monkeypatch, bad_steps, bad_losses=None):
         return update(state, batch, noise, bad_gradients, optimizer)
 
     monkeypatch.setattr(steps, "update", poisoned)
+
+
+@contextlib.contextmanager
+def set_globally(settings):
+    """Settings of the whole process, as the environment or a script makes them."""
+    before = {name: jax.config.values[name] for name in settings}
+    try:
+        for name, value in settings.items():
+            jax.config.update(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)

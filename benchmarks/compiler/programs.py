@@ -19,13 +19,13 @@ from gpt1_jax.finetuning import heads
 from gpt1_jax.finetuning.heads import Head
 from gpt1_jax.finetuning.steps import Batch, make_finetune_step
 from gpt1_jax.inference import decoding
-from gpt1_jax.kernels.choice import find_function
+from gpt1_jax.kernels.choice import array_shape, find_kernels
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel.mesh import (
     check_batch_size,
     make_mesh,
 )
-from gpt1_jax.runs.forms import KERNELS, USUAL, Workload
+from gpt1_jax.runs.forms import KERNELS, USUAL
 from gpt1_jax.training.initial_state import pretrain_state_shapes
 from gpt1_jax.training.memory import accumulation_steps
 from gpt1_jax.training.optimizer import make_optimizer
@@ -159,14 +159,14 @@ def _configured(
 def with_kernels(model: ModelConfig) -> ModelConfig:
     """The model with our kernels, where the target has some and "auto" leaves it open.
 
-    A run would choose them too if they are right and faster on the chip.
+    A run takes them too if they are right on the chip and known to be faster there.
     """
-    workload = Workload(1, model.max_seq_len, training=True)
-    found = {
-        f"{name}_form": KERNELS if find_function(name, model, workload)[0] else usual
-        for name, usual in USUAL.items()
-        if getattr(model, f"{name}_form") == AUTO
-    }
+    found = {}
+    for name, usual in USUAL.items():
+        if getattr(model, f"{name}_form") == AUTO:
+            shape = array_shape(name, model, model.max_seq_len)
+            kernels, _ = find_kernels(name, shape, model.dtype)
+            found[f"{name}_form"] = KERNELS if kernels else usual
     return dataclasses.replace(model, **found)
 
 

@@ -6,15 +6,16 @@ First it chooses the forms of a run at the paper's sizes, as "auto" in the confi
 does. Then it makes the same checks at other sizes: masks bit for bit, bfloat16 outputs
 and gradients beside float32 ones of the formula, whose errors should be about those of
 the same functions as XLA compiles them. If one is wrong, the script ends with 1. Last
-it times forward and backward at the paper's sizes, and for a GPU's attention changes
-the tiles of one kernel at a time. On a CPU, where the kernels are interpreted, `--toy`
-tries the script.
+it times forward and backward at the paper's sizes, our kernels and XLA's code in turns,
+and for a GPU's attention changes the tiles of one kernel at a time. A kind of chip on
+which ours are faster belongs in `FASTER` of `gpt1_jax/kernels/choice.py`. On a CPU,
+where the kernels are interpreted, `--toy` tries the script.
 """
 
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ class Kernels(NamedTuple):
         shape = flags.batch, flags.seq_len, flags.embed_dim // HEAD_DIM, HEAD_DIM
         refused = self.attention.refusal(shape, flags.dtype)
         if not refused and self.layer_norm:
-            refused = self.layer_norm.refusal(flags.embed_dim)
+            refused = self.layer_norm.refusal((flags.embed_dim,), flags.dtype)
         return refused
 
 
@@ -91,94 +92,103 @@ def plans(toy: bool) -> Iterator[tuple[str, Any]]:
                 yield f"{kernel} {tiles}", PLAN._replace(**{kernel: Tiles(*tiles)})
 
 
-def attention_times(
-    kernels: Kernels, flags: argparse.Namespace
-) -> Iterator[dict[str, Any]]:
-    """Times of attention, forward and backward; on a GPU with each plan."""
+def attention_times(kernels: Kernels, flags: argparse.Namespace) -> list[Any]:
+    """Times of attention, forward and backward: XLA's; ours, on a GPU by each plan."""
     from benchmarks.peers import jax_pieces
+    from gpt1_jax.ops.attention import causal_attention
 
     module = kernels.attention
-    make = functools.partial(jax_pieces.attention_case, flags, module.attention)
-    if not hasattr(module, "PLAN"):
-        yield timed("attention", make, flags)
-        return
-    for name, plan in plans(flags.toy):
+
+    def with_plan(plan: Any) -> harness.Case:
         kept, module.PLAN = module.PLAN, plan
         try:
-            yield timed(f"attention, {name}", make, flags)
+            return jax_pieces.attention_case(flags, module.attention)
         finally:
             module.PLAN = kept
 
+    make = functools.partial(jax_pieces.attention_case, flags)
+    cases = {"attention, XLA's": functools.partial(make, causal_attention)}
+    if hasattr(module, "PLAN"):
+        for name, plan in plans(flags.toy):
+            cases[f"attention, {name}"] = functools.partial(with_plan, plan)
+    else:
+        cases["attention, fused"] = functools.partial(make, module.attention)
+    return in_turns(cases, flags)
 
-def norm_times(kernels: Kernels, flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
+
+def norm_times(kernels: Kernels, flags: argparse.Namespace) -> list[Any]:
     """Times of LayerNorm with dropout and sum, forward and backward, ours and XLA's."""
     from benchmarks.peers import jax_pieces
     from gpt1_jax.ops.layer_norm import residual_layer_norm
 
-    forms = {"XLA's": residual_layer_norm}
+    make = functools.partial(jax_pieces.residual_norm_case, flags)
+    cases = {"LayerNorm, XLA's": functools.partial(make, residual_layer_norm)}
     if kernels.layer_norm:
-        forms["fused"] = kernels.layer_norm.residual_layer_norm
-    for name, form in forms.items():
-        make = functools.partial(jax_pieces.residual_norm_case, flags, form)
-        yield timed(f"LayerNorm, {name}", make, flags)
+        ours = kernels.layer_norm.residual_layer_norm
+        cases["LayerNorm, fused"] = functools.partial(make, ours)
+    return in_turns(cases, flags)
 
 
-def timed(
-    name: str, make: Callable[[], harness.Case], flags: argparse.Namespace
-) -> dict[str, Any]:
-    """The time of a case, or the reason why it does not compile."""
+def in_turns(
+    cases: Mapping[str, Callable[[], harness.Case]], flags: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """The least times of cases that take turns, or why one does not compile."""
     import jax
 
     from benchmarks.peers import pieces
 
-    try:
-        case = make()
-        case.wait(case.run())
-        turns = [pieces.run_turn(case, flags.calls) for _ in range(flags.rounds)]
-    except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
-        return {"case": name, "error": str(error).partition("\n")[0]}
-    return {"case": name, "ms": 1e3 * min(map(min, turns))}
+    rows, made = [], []
+    for name, make in cases.items():
+        row: dict[str, Any] = {"case": name}
+        try:
+            case = make()
+            case.wait(case.run())
+        except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
+            row["error"] = str(error).partition("\n")[0]
+        else:
+            made.append((row, case))
+        rows.append(row)
+    for _ in range(flags.rounds):
+        for row, case in made:
+            ms = 1e3 * min(pieces.run_turn(case, flags.calls))
+            row["ms"] = min(ms, row.get("ms", ms))
+    return rows
 
 
 def chosen(flags: argparse.Namespace) -> dict[str, Any]:
     """The forms that a pre-training run of these sizes would choose here."""
-    from gpt1_jax.runs.forms import Workload, choose_forms, say_forms
+    from gpt1_jax.runs.forms import choose_forms, say_forms
 
     model = pretrain_config(flags, flags.dtype).model.with_vocab_size(flags.vocab_size)
-    workload = Workload(flags.batch, flags.seq_len, training=True)
-    forms = choose_forms(model, workload)[1]
+    forms = choose_forms(model, flags.seq_len, training=True)[1]
     say_forms(forms)
     return dict(forms)
 
 
 def checked(kernels: Kernels, toy: bool) -> dict[str, dict[str, Any]]:
     """Checks each kind of kernels: wrong mask elements, errors, the verdict."""
-    from gpt1_jax.kernels import trials
+    from gpt1_jax.kernels import check
 
-    few = slice(3 if toy else None)
-    kinds: dict[str, list[tuple[Any, trials.Function]]] = {}
-    forms: dict[str, trials.Form] = {}
-    forms["attention"] = trials.attention_form(kernels.attention.attention)
-    kinds["attention"] = [
-        (shape, trials.attention_function(*shape))
+    few, dtype = slice(3 if toy else None), "bfloat16"
+    attention = kernels.attention.attention
+    shapes = [
+        shape
         for shape in CHECKED[few]
-        if toy or not kernels.attention.refusal(shape, "bfloat16")
+        if toy or not kernels.attention.refusal(shape, dtype)
     ]
+    kinds: dict[str, Any] = {"attention": (check.AttentionCheck, attention, shapes)}
     if kernels.layer_norm:
         norm = kernels.layer_norm.residual_layer_norm
-        forms["layer_norm"] = trials.layer_norm_form(norm)
-        kinds["layer_norm"] = [
-            (shape, trials.layer_norm_function(*shape)) for shape in CHECKED_NORMS[few]
-        ]
+        kinds["layer_norm"] = check.LayerNormCheck, norm, CHECKED_NORMS[few]
     found = {}
-    for kind, functions in kinds.items():
+    for kind, (check_of, form, shapes) in kinds.items():
         masks, errors = {}, {}
-        for shape, function in functions:
-            trial = trials.Trial(function, "bfloat16", RATE, training=True)
-            masks[str(shape)] = trial.wrong_masks(forms[kind])
-            errors[str(shape)] = list(trial.errors(forms[kind]).values())
+        for shape in shapes:
+            made = check_of(shape, dtype, RATE, training=True)
+            masks[str(shape)] = made.wrong_masks(form)
+            errors[str(shape)] = list(made.errors(form).values())
         most = max(x for ratios in errors.values() for x in ratios)
-        right = not any(masks.values()) and most < trials.MOST_ERROR
+        right = not any(masks.values()) and most < check.MOST_ERROR
         found[kind] = {"masks": masks, "errors": errors, "right": right}
     return found
 

@@ -151,7 +151,7 @@ def build_jax(
         state_sharding,
         to_global_batch,
     )
-    from gpt1_jax.runs.forms import Workload, choose_forms
+    from gpt1_jax.runs.forms import choose_forms
     from gpt1_jax.training.optimizer import make_optimizer
     from gpt1_jax.training.state import init_state
     from gpt1_jax.training.steps import jit_step
@@ -168,8 +168,7 @@ def build_jax(
     )
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     mesh = make_mesh()
-    num_seqs = flags.batch * task.num_seqs // mesh.size
-    model, _ = choose_forms(model, Workload(num_seqs, flags.seq_len, training=True))
+    model, _ = choose_forms(model, flags.seq_len, training=True)
     step = make_finetune_step(model, head, optimizer, aux_lm_weight, mesh=mesh)
 
     def fresh() -> Any:

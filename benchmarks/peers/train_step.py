@@ -118,12 +118,8 @@ def build_jax(
 
     from gpt1_jax.model import language_model
     from gpt1_jax.parallel import devices
-    from gpt1_jax.parallel.mesh import (
-        make_mesh,
-        state_sharding,
-        to_global_batch,
-    )
-    from gpt1_jax.runs.forms import Workload, choose_forms
+    from gpt1_jax.parallel.mesh import make_mesh, state_sharding, to_global_batch
+    from gpt1_jax.runs.forms import choose_forms
     from gpt1_jax.training.optimizer import make_optimizer
     from gpt1_jax.training.state import init_state
     from gpt1_jax.training.steps import jit_step, make_pretrain_step
@@ -134,8 +130,7 @@ def build_jax(
     model = config.model.with_vocab_size(flags.vocab_size)
     model = dataclasses.replace(model, **choices)
     mesh, seed = make_mesh(), jnp.uint32(config.seed)
-    num_seqs = flags.batch // mesh.size
-    model, _ = choose_forms(model, Workload(num_seqs, flags.seq_len, training=True))
+    model, _ = choose_forms(model, flags.seq_len, training=True)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
 
     def fresh() -> Any:

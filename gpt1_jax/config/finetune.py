@@ -22,7 +22,6 @@ from gpt1_jax.config.checks import (
     RunFolder,
     Section,
     Seed,
-    Share,
     Step,
     given,
     require,
@@ -37,6 +36,7 @@ from gpt1_jax.config.constraints import (
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DistributedConfig,
+    DropoutRate,
     JobConfig,
     LogConfig,
     MeshConfig,
@@ -140,7 +140,7 @@ class HeadConfig(Section):
 
     section = "head"
 
-    dropout: Share
+    dropout: DropoutRate
     score_loss: Literal["soft_labels", "regression"]
     aux_lm_weight: NotNegative[float]
 

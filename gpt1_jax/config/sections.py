@@ -35,7 +35,10 @@ RELEASED_ADAM = "released_adam"  # the only optimizer that is not optax's
 _LARGEST = 2**31 - 1  # index of an array; steps are counted in int32 too
 
 Size = Annotated[int, at_most(_LARGEST, ", as no array has a larger index")]
-DropoutRate = Annotated[float, within("[0, 1)", "; the paper uses 0.1")]
+# `ops.dropout` rounds it to a multiple of 2**-16, and keeps nothing at 1.
+DropoutRate = Annotated[
+    float, within("[0, 0.99999]", ", as more would round to 1; the paper uses 0.1")
+]
 
 
 @dataclasses.dataclass(frozen=True)

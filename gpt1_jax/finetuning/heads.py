@@ -19,6 +19,7 @@ from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.model.layers import Dense
 from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.products import dense
+from gpt1_jax.parallel.devices import own_settings
 
 
 class Head(NamedTuple):
@@ -30,6 +31,7 @@ class Head(NamedTuple):
     extract_token: int  # the head reads the state where it first occurs
 
 
+@own_settings()
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def init_params(model: ModelConfig, head: Head, key: jax.Array) -> Params:
     """Fresh parameters of a fine-tuned model.

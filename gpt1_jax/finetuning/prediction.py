@@ -63,7 +63,7 @@ def predict_examples(
     unit = mesh.size
     batch_size = -(-batch_size // unit) * unit
     head = make_head(task, 0.0, run.tokenizer.vocab_size)
-    model = scoring_model(run.model, batch_size // unit * seq_lens[-1])
+    model = scoring_model(run.model)
     predict = Predictor(model, head, mesh, batch_size, seq_lens)
     predict.check_memory("config.batch_size", encoded)
     return read_outputs(task, predict(params, encoded))

@@ -9,6 +9,7 @@ words sum to a little less than one (docs/surprisal.md has the measured share).
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 
@@ -42,16 +43,16 @@ def score_words(
     model: ModelConfig,
     params: Params,
     tokenizer: Tokenizer,
-    words: Iterable[Word],
+    texts: Iterable[Iterable[Word]],
     reading: WordsConfig,
 ) -> Iterator[Word]:
-    """Computes the surprisal of words, a few windows at a time.
+    """Computes the surprisal of the words of texts, a few windows at a time.
 
     Args:
       model: configuration of the language model; bfloat16 is less precise.
       params: its parameters.
       tokenizer: its tokenizer.
-      words: words with their tokens.
+      texts: the words of each text, with their tokens. Texts are read apart.
       reading: the context to read before a word.
 
     Yields:
@@ -67,9 +68,10 @@ def score_words(
     def token_text(token: int) -> str:
         return tokenizer.decode([token]) or _WORD_END
 
-    for chunk in window_chunks(
-        word_windows(words, reading, model, tokenizer.newline_id)
-    ):
+    windows = itertools.chain.from_iterable(
+        word_windows(words, reading, model, tokenizer.newline_id) for words in texts
+    )
+    for chunk in window_chunks(windows):
         scored = [index for index, window in enumerate(chunk) if _has_scores(window)]
         with jax.default_matmul_precision("highest"):  # for float32 on accelerators
             scores = score(params, [chunk[index] for index in scored])

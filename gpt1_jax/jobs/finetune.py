@@ -66,7 +66,6 @@ from gpt1_jax.runs.checkpoints import read_params, refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.forms import (
-    Workload,
     choose_forms,
     form_names,
     saved_forms,
@@ -375,13 +374,8 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
     parts = accumulation_steps(
         config.train, config.optimizer, largest, mesh, examples.num_seqs
     )
-    num_seqs = config.train.batch_size * examples.num_seqs
-    num_seqs //= mesh.size * parts
-    model, forms = choose_forms(
-        model,
-        Workload(num_seqs, longest, training=True),
-        saved_forms(newest_metadata(run.folder)),
-    )
+    before = saved_forms(newest_metadata(run.folder))
+    model, forms = choose_forms(model, longest, training=True, before=before)
     say_forms(forms)
     if note := describe_defaults(config.optimizer):
         say(note)

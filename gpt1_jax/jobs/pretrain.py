@@ -30,7 +30,7 @@ from gpt1_jax.runs.checkpoint_files import (
 )
 from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import about, say
-from gpt1_jax.runs.forms import Workload, choose_forms, saved_forms, say_forms
+from gpt1_jax.runs.forms import choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, schedule_milestones
 from gpt1_jax.runs.records import (
     SESSIONS_FILE,
@@ -147,12 +147,8 @@ def prepare_run(
     )
     optimizer = make_optimizer(config.optimizer, num_steps)
     parts = accumulation_steps(train, config.optimizer, model, mesh)
-    num_seqs = batch_size // mesh.size // parts
-    model, forms = choose_forms(
-        model,
-        Workload(num_seqs, model.max_seq_len, training=True),
-        saved_forms(newest_metadata(folder)),
-    )
+    before = saved_forms(newest_metadata(folder))
+    model, forms = choose_forms(model, model.max_seq_len, training=True, before=before)
     step = make_pretrain_step(model, optimizer, parts, mesh)
     shapes = pretrain_state_shapes(model, optimizer)
 

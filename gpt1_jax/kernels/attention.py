@@ -3,11 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.kernels.find import kernels_here
+from gpt1_jax.kernels.choice import kernels_here
 from gpt1_jax.ops.attention import MASK_NDIM, causal_attention
 from gpt1_jax.ops.dropout import Noise, row_counters, site_words
-
-MODULES = {"tpu": "attention_tpu", "gpu": "attention_gpu"}
 
 
 def fused_causal_attention(
@@ -25,8 +23,8 @@ def fused_causal_attention(
 
     For arguments and result see `causal_attention`.
     """
-    kernels = kernels_here("attention", MODULES, query.shape, query.dtype)
-    attend = causal_attention if kernels is None else kernels.attention
+    kernels = kernels_here("attention", query.shape, query.dtype)
+    attend = causal_attention if kernels is None else kernels
     return attend(query, key, value, dropout_rate, noise, site)
 
 

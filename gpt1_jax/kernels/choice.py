@@ -1,22 +1,22 @@
-"""Chooses between our kernels and XLA's own code on this machine.
+"""Which kernels there are, where they are known to be faster, if they are right there.
 
-Kernels that are correct (`trials.py`) and faster than XLA's code are used. The result
-is cached beside the compiled programs, in a file for each function, device kind,
-version and size. The file also names the kernels under trial, so that those that hang
-or end the process are not tried again.
+They are checked (`check.py`) on the chip that is to use them, once: the verdict is
+kept beside the compiled programs, in a file for each function, device kind, version and
+size.
 """
 
 import contextlib
 import datetime
+import importlib
 import importlib.metadata
-import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from etils import epath
+from jax.typing import DTypeLike
 
 import gpt1_jax
 from gpt1_jax.config import ModelConfig
@@ -31,98 +31,144 @@ from gpt1_jax.data.files import (
     write_json,
 )
 from gpt1_jax.errors import UserError
-from gpt1_jax.kernels import attention, find, layer_norm
-from gpt1_jax.kernels.trials import (
-    Function,
-    Refused,
-    Trial,
-    attention_function,
-    layer_norm_function,
-)
+from gpt1_jax.kernels.check import AttentionCheck, Form, LayerNormCheck
+from gpt1_jax.ops.attention import is_causal
 from gpt1_jax.parallel.processes import EXIT_AGAIN, Watchdog
-from gpt1_jax.runs.forms import KERNELS, TITLES, USUAL, Workload, are_forms, left_out
+from gpt1_jax.runs.forms import KERNELS, TITLES
 
-_SECONDS = 20.0  # for the check of a kernel; one that takes longer is not timed
-_STUCK_SECONDS = 180.0  # for a trial, whose programs take a few seconds to compile
+# For each backend, the module of this package with a function's kernels, and its entry.
+ENTRIES = {
+    "attention": {"tpu": "attention_tpu:attention", "gpu": "attention_gpu:attention"},
+    "layer_norm": {"gpu": "layer_norm_gpu:residual_layer_norm"},
+}
+# Kinds of chip on which kernels are known to be faster than XLA's code, by what JAX's
+# name for them begins with. How it is known, all in bfloat16 (`benchmarks/LOG.md`): an
+# H200 took 0.898 ms for XLA's 2.58, and 0.198 for 0.351 ("An update on an H200"); an
+# H100 timed both at the start of five runs, which took them ("GPT-1's layers on
+# novels"); for TPU v5e and v6e the compiler counts a sixth of the cycles ("What was
+# tried").
+FASTER = {
+    "attention": (
+        *("NVIDIA H100", "NVIDIA H200"),
+        *("TPU v5 lite", "TPU v5e", "TPU v6 lite", "TPU v6e"),
+    ),
+    "layer_norm": ("NVIDIA H100", "NVIDIA H200"),
+}
+
+_NUM_SEQS = 4  # of a check; for more, the same program runs more often
+_STUCK_SECONDS = 180.0  # for a check, whose programs take a few seconds to compile
 _FOLDER = "forms"  # inside the folder of compiled programs
-_UNDER_TRIAL = "under trial since"
 _MESSAGE = 160  # characters kept of a compiler's message
+_WHY_NOT = "why_not"  # in a file: what is wrong with the kernel; "" if it is right
 _NO_MEMORY = "RESOURCE_EXHAUSTED"  # in XLA's messages
 
 
-def choose_form(name: str, model: ModelConfig, workload: Workload) -> Mapping[str, Any]:
-    """Chooses the form of one function, with or without kernels.
+def why_not(
+    name: str, model: ModelConfig, seq_len: int, training: bool, before: str
+) -> str:
+    """Why a run computes a function without kernels; empty if it uses them.
 
-    Kernels that the configuration names are used without a trial.
+    Kernels that the configuration names are used unchecked. Those that the run has used
+    so far must be right; others must be right and known to be faster on this chip.
 
     Args:
       name: "attention" or "layer_norm".
       model: the model's configuration; the function's form is "auto" or "fused".
-      workload: the computation and the devices that share it.
-
-    Returns:
-      The form, its times if it was tried, and the reason if kernels are left out.
+      seq_len: tokens in each sequence.
+      training: whether gradients are computed, and dropout is on.
+      before: the form that the run has used so far; "" if it has not begun.
     """
-    function, why = find_function(name, model, workload)
-    if function is None:
-        return {"form": USUAL[name], "why": left_out(why)}
-    if getattr(model, f"{name}_form") == KERNELS:
-        return {"form": KERNELS}
-    rate = model.attn_dropout if name == "attention" else model.resid_dropout
-    return _tried(name, function, jnp.dtype(model.dtype), rate, workload)
-
-
-def find_function(
-    name: str, model: ModelConfig, workload: Workload
-) -> tuple[Function | None, str]:
-    """The function to try, or None and why there are no kernels for it."""
-    shape = workload.num_seqs, workload.seq_len, model.num_heads
-    head_dim = model.embed_dim // model.num_heads
-    if name == "attention":
-        sizes: tuple[Any, ...] = (*shape, head_dim), jnp.dtype(model.dtype)
-        found, why = find.find_kernels(attention.MODULES, *sizes)
-        function = attention_function(*shape, head_dim)
-    else:
-        sizes = (model.embed_dim,)
-        found, why = find.find_kernels(layer_norm.MODULES, *sizes)
-        function = layer_norm_function(*shape[:2], model.embed_dim)
-    return (None, why) if found is None else (function, "")
-
-
-def _tried(
-    name: str, function: Function, dtype: jnp.dtype, rate: float, workload: Workload
-) -> Mapping[str, Any]:
-    """The result of a trial: remembered, or made now.
-
-    If the file cannot be written, the result is not cached.
-    """
+    shape = array_shape(name, model, seq_len)
+    kernels, why = find_kernels(name, shape, model.dtype)
+    if kernels is None or getattr(model, f"{name}_form") == KERNELS:
+        return why
+    device = jax.local_devices()[0].device_kind
+    if before != KERNELS and not device.startswith(FASTER[name]):
+        return f"it is not known to be faster on {device}"
+    of_attention = name == "attention"
+    rate = model.attn_dropout if of_attention else model.resid_dropout
     facts = {
         "function": name,
-        "shapes": function.shapes,
-        "dtype": dtype.name,
-        "dropout": rate if workload.training else 0.0,
-        "training": workload.training,
-        "device": jax.local_devices()[0].device_kind,
+        "shape": shape,
+        "dtype": model.dtype,
+        "dropout": rate if training else 0.0,
+        "training": training,
+        "device": device,
         "jax": jax.__version__,
         "jaxlib": importlib.metadata.version("jaxlib"),
         "gpt1_jax": gpt1_jax.__version__,
     }
+    check_of = AttentionCheck if of_attention else LayerNormCheck
+
+    def check() -> str:
+        return check_of(shape, model.dtype, rate, training).why_not(kernels)
+
+    return _verdict(facts, check)
+
+
+# --- which there are ------------------------------------------------------------------
+
+
+def array_shape(name: str, model: ModelConfig, seq_len: int) -> tuple[int, ...]:
+    """The shape of a function's large arrays in a check, [N, T, H, K] or [N, T, D]."""
+    if name == "attention":
+        heads = model.num_heads, model.embed_dim // model.num_heads
+        return _NUM_SEQS, seq_len, *heads
+    return _NUM_SEQS, seq_len, model.embed_dim
+
+
+def find_kernels(
+    name: str, shape: tuple[int, ...], dtype: DTypeLike
+) -> tuple[Form | None, str]:
+    """A function by kernels for this accelerator, or None and why there are none.
+
+    Args:
+      name: "attention" or "layer_norm".
+      shape: shape of its large arrays, [N, T, H, K] or [.., D].
+      dtype: their dtype.
+    """
+    backend = jax.default_backend()
+    if name == "attention" and not is_causal(shape[1]):
+        return None, "it is causal, and `may_attend` of gpt1_jax.ops.attention is not"
+    if backend not in ENTRIES[name]:
+        return None, f"there are none for a {backend.upper()}"
+    module, _, entry = ENTRIES[name][backend].partition(":")
+    # Imported only here, as importing Pallas takes a second.
+    kernels = importlib.import_module(f"gpt1_jax.kernels.{module}")
+    why = kernels.refusal(shape, dtype)
+    return (None, why) if why else (getattr(kernels, entry), "")
+
+
+def kernels_here(name: str, shape: tuple[int, ...], dtype: DTypeLike) -> Form | None:
+    """Like `find_kernels`, for a form that was requested: warns if there are none."""
+    kernels, why = find_kernels(name, shape, dtype)
+    if why:
+        warnings.warn(f"{TITLES[name]} without kernels: {why}", stacklevel=3)
+    return kernels
+
+
+# --- whether they are right: checked once ---------------------------------------------
+
+
+def _verdict(facts: Mapping[str, Any], check: Callable[[], str]) -> str:
+    """What is wrong with a kernel: as an earlier check found, or found now.
+
+    A file that cannot be written is done without.
+    """
     configured = getattr(jax.config, "jax_compilation_cache_dir", None)
-    folder = compilation_cache(configured or "")
-    file = epath.Path(folder) / _FOLDER / f"{name}-{json_digest(facts)[:16]}.json"
+    folder = epath.Path(compilation_cache(configured or "")) / _FOLDER
+    file = folder / f"{facts['function']}-{json_digest(facts)[:16]}.json"
     try:
         with _locked(file):
-            return _remembered(file) or _try(
-                file, facts, Trial(function, dtype, rate, workload.training), function
-            )
+            why = _remembered(file)
+            return _checked(file, facts, check) if why is None else why
     except Held:
-        why = "another process has been trying it for too long"
-        return {"form": USUAL[name], "why": left_out(why)}
+        return "another process has been checking it for too long"
 
 
 @contextlib.contextmanager
 def _locked(file: epath.Path) -> Iterator[None]:
-    """Keeps other processes on this machine from running the same trial."""
+    """Keeps other processes on this machine from making the same check."""
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
             make_folder(file.parent)
@@ -132,65 +178,46 @@ def _locked(file: epath.Path) -> Iterator[None]:
         yield
 
 
-def _remembered(file: epath.Path) -> Mapping[str, Any] | None:
-    """The result of an earlier trial; None without one."""
+def _remembered(file: epath.Path) -> str | None:
+    """The verdict in a file; None if it is missing or damaged."""
     try:
-        held = read_json(file)
-    except UserError:  # missing or damaged: try again
+        why = read_json(file).get(_WHY_NOT)
+    except UserError:
         return None
-    if began := held.get(_UNDER_TRIAL):
-        why = f"it hung or ended the process that tried it on {began!s:.40}"
-        way_out = f"delete {file} to try it again"
-        return {"form": held.get("usual"), "why": f"{left_out(why)} ({way_out})"}
-    found, name = held.get("found"), str(held.get("function"))
-    return found if are_forms({name: found}) else None
+    return why if isinstance(why, str) else None
 
 
-def _try(
-    file: epath.Path, facts: Mapping[str, Any], trial: Trial, function: Function
-) -> Mapping[str, Any]:
-    """Tries the kernels and writes the result to the file."""
-    usual = USUAL[facts["function"]]
+def _checked(
+    file: epath.Path, facts: Mapping[str, Any], check: Callable[[], str]
+) -> str:
+    """Checks a kernel and keeps the verdict.
+
+    Until then the file holds another: that the kernel hung or ended the process.
+    """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    found: dict[str, Any] = {}
+    ended = f"it hung or ended the process that checked it on {now}"
+    _write(file, facts, f"{ended} (delete {file} to check it again)")
     stuck = (
-        f"stuck: the kernels for {TITLES[facts['function']]} did not finish their "
-        f"trial within {_STUCK_SECONDS:.0f} seconds. Run the same command again, which "
-        "does without them."
+        f"stuck: the check of the kernels for {TITLES[facts['function']]} did not end "
+        f"within {_STUCK_SECONDS:.0f} seconds. Run the same command again, which does "
+        "without them."
     )
-    _write(file, {**facts, "usual": usual, _UNDER_TRIAL: now})
+    why = None
     try:
         with Watchdog(_STUCK_SECONDS, stuck, EXIT_AGAIN, traces=True):
-            found = _compare(usual, trial, function)
-    finally:
-        if found and _NO_MEMORY not in found.get("why", ""):
-            _write(file, {**facts, "found": found})
-        else:  # interrupted, or out of memory, which may be free later
-            with contextlib.suppress(OSError):
-                file.unlink(missing_ok=True)
-    return found
-
-
-def _compare(usual: str, trial: Trial, function: Function) -> dict[str, Any]:
-    start = time.monotonic()
-    try:
-        trial.check(function.kernels)
-        if time.monotonic() - start > _SECONDS:
-            raise Refused(f"its check took more than {_SECONDS:.0f} s")
-        seconds = trial.seconds(function.kernels)
-    except Refused as refused:
-        return {"form": usual, "why": left_out(str(refused))}
+            why = check()
     except Exception as error:  # compilers may raise anything
         message = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return {"form": usual, "why": left_out(f"{message:.{_MESSAGE}}")}
-    names = function.usual_name, KERNELS
-    times = (round(1e3 * each, 4) for each in seconds)
-    ms = dict(zip(names, times, strict=True))
-    if seconds[1] < function.most_time * seconds[0]:
-        return {"form": KERNELS, "ms": ms}
-    return {"form": usual, "ms": ms, "why": left_out("it is slower")}
+        why = f"{message:.{_MESSAGE}}"
+    finally:
+        if why is None or _NO_MEMORY in why:  # interrupted; or it may be free later
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
+        else:
+            _write(file, facts, why)
+    return why
 
 
-def _write(file: epath.Path, value: Mapping[str, Any]) -> None:
+def _write(file: epath.Path, facts: Mapping[str, Any], why: str) -> None:
     with contextlib.suppress(OSError):
-        write_json(file, value)
+        write_json(file, {**facts, _WHY_NOT: why})

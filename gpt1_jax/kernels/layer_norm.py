@@ -2,10 +2,8 @@
 
 import jax
 
-from gpt1_jax.kernels.find import kernels_here
+from gpt1_jax.kernels.choice import kernels_here
 from gpt1_jax.ops.layer_norm import Branch, residual_layer_norm
-
-MODULES = {"gpu": "layer_norm_gpu"}
 
 
 def fused_residual_layer_norm(
@@ -17,6 +15,6 @@ def fused_residual_layer_norm(
 
     For arguments and result see `residual_layer_norm`.
     """
-    kernels = kernels_here("LayerNorm", MODULES, x.shape[-1])
-    norm = residual_layer_norm if kernels is None else kernels.residual_layer_norm
+    kernels = kernels_here("layer_norm", x.shape, x.dtype)
+    norm = residual_layer_norm if kernels is None else kernels
     return norm(x, branch, scale, bias)

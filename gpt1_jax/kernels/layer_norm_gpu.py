@@ -60,10 +60,12 @@ class Problem(NamedTuple):
         return min(FORWARD_VECTORS, 2 ** max(0, (TILE // self.dim).bit_length() - 1))
 
 
-def refusal(dim: int) -> str:
-    """Why the kernels cannot run here on vectors of D elements; empty if they can."""
+def refusal(shape: tuple[int, ...], dtype: jnp.dtype) -> str:
+    """Why the kernels cannot run here on arrays [.., D]; empty if they can."""
+    del dtype  # they take any
     if why := pallas_gpu.refusal():
         return why
+    dim = shape[-1]
     width = Problem(dim, 0.0).width
     if dim % 2 or width < MIN_WIDTH or dim > 2 * MAX_PIECES * width:
         return f"half of {dim} is not a few times a power of two"

@@ -23,12 +23,10 @@ def num_params(model: ModelConfig) -> int:
     return embeddings + model.num_layers * (attention + mlp + layer_norms)
 
 
-def eval_activation_bytes(model: ModelConfig) -> int:
-    """Rough memory to evaluate one sequence: its logits and two layers' arrays."""
+def num_logits(model: ModelConfig) -> int:
+    """How many logits of a sequence exist at a time: [T or `loss_chunk`, V]."""
     t = model.max_seq_len
-    logits = min(model.loss_chunk or t, t) * model.vocab_size * 4
-    inner = 5 * model.lstm_units if model.kind == "lstm" else model.mlp_dim
-    return logits + 4 * t * (model.embed_dim + inner)
+    return min(model.loss_chunk or t, t) * model.vocab_size
 
 
 def forward_bytes(model: ModelConfig) -> int:
@@ -44,32 +42,24 @@ def forward_bytes(model: ModelConfig) -> int:
 def train_activation_bytes(model: ModelConfig) -> int:
     """Rough memory for training on one sequence, besides the train state.
 
-    Counts the arrays that the backward pass keeps: 16 arrays [T, D] per layer (of one
-    layer with `remat`), 2 of scores [H, T, T] per layer with plain attention, and
-    logits [T or `loss_chunk`, V]: 3 of float32 on a CPU, 2 of `dtype` elsewhere. This
-    is 5.5e8 bytes at the paper's size in float32 on a CPU, 2.3e8 in bfloat16 on an
-    accelerator; the compilers' own figures are 5.6e8 and, for an H100, 1.8e8. For an
-    LSTM it counts gates, states and logits: 3.2e8 bytes, where a CPU compiler's figure
-    is 1.3e8.
+    Counts the arrays that the backward pass keeps, and `num_logits`: 3 of float32 on a
+    CPU, 2 of `dtype` elsewhere. Of a Transformer these are 16 arrays [T, D] per layer
+    (of one layer with `remat`), and 2 of scores [H, T, T] per layer with plain
+    attention: 5.5e8 bytes at the paper's size in float32 on a CPU, 2.3e8 in bfloat16 on
+    an accelerator; the compilers' own figures are 5.6e8 and, for an H100, 1.8e8. Of an
+    LSTM they are embeddings, gates with their gradients, and states: 3.2e8 bytes,
+    where a CPU compiler's figure is 1.3e8.
     """
-    t, d = model.max_seq_len, model.embed_dim
+    t, d, u = model.max_seq_len, model.embed_dim, model.lstm_units
     itemsize = jnp.dtype(model.dtype).itemsize
     per_logit = 3 * 4 if jax.default_backend() == "cpu" else 2 * itemsize
-    logits = min(model.loss_chunk or t, t) * model.vocab_size * per_logit
+    logits = num_logits(model) * per_logit
     if model.kind == "lstm":
-        return logits + t * _lstm_bytes(model)
+        return logits + t * ((4 * d + 15 * u) * itemsize + 4 * u)
     layer = 16 * t * d * itemsize
     if model.attention_form == "plain":
         layer += 2 * model.num_heads * t * t * 4
-    layers = layer if model.remat else model.num_layers * layer
-    return layers + logits
-
-
-def _lstm_bytes(model: ModelConfig) -> int:
-    """Bytes kept for a token in training: embedding, gates, their gradients, states."""
-    d, u = model.embed_dim, model.lstm_units
-    rounded = 4 * d + 3 * 4 * u + 3 * u
-    return rounded * jnp.dtype(model.dtype).itemsize + 4 * u
+    return logits + (1 if model.remat else model.num_layers) * layer
 
 
 def train_flops_per_token(model: ModelConfig, seq_len: int) -> float:

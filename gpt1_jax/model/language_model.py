@@ -19,6 +19,7 @@ from gpt1_jax.model.lstm import LSTM
 from gpt1_jax.model.transformer import Transformer
 from gpt1_jax.ops import losses
 from gpt1_jax.ops.attention import check_rule
+from gpt1_jax.parallel.devices import own_settings
 
 Params = dict[str, Any]  # nested, of float32 arrays
 
@@ -34,6 +35,7 @@ class Output(NamedTuple):
     unembedding: jax.Array  # [rows, D]: V tokens, then positions if configured
 
 
+@own_settings()
 @functools.partial(jax.jit, static_argnums=0)  # jit drops the forward pass
 def init_params(model: ModelConfig, key: jax.Array) -> Params:
     """Fresh parameters: matrices N(0, 0.02^2), biases 0, gains 1 (sec. 4.1)."""

@@ -28,7 +28,7 @@ class Noise(NamedTuple):
 
 def step_noise(seed: int | jax.Array, step: jax.Array, num_rows: int) -> Noise:
     """The noise of one step over a whole batch of `num_rows` sequences."""
-    key = jax.random.fold_in(jax.random.key(seed), step)
+    key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), step)
     return Noise(key, jnp.arange(num_rows, dtype=jnp.uint32))
 
 

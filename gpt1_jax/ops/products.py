@@ -77,7 +77,7 @@ def _dense_bwd(dtype, activation, residuals, grad):
         (bias, kept), grad = wait_to_recompute(of_activation, grad)
         with jax.named_scope(activation.__name__):
             affine = _affine_of_kept(kept, bias, dtype).astype(jnp.float32)
-            _, derivative = jax.jvp(activation, (affine,), (jnp.ones(affine.shape),))
+            _, derivative = jax.jvp(activation, (affine,), (jnp.ones_like(affine),))
             grad = (grad * derivative).astype(dtype)
     (x, kernel), stored = wait_for_gradient((x, kernel), grad)
     gradients = _product_gradients(dtype, x, kernel, stored)

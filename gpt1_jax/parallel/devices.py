@@ -1,5 +1,6 @@
 """The memory, speed and settings of the devices."""
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,12 @@ _PEAK_FLOPS = {
 # Before it, a step that donates its state computes other losses and updates on a CPU,
 # unless its arrays are very small (0.7.2, 0.8.0 and 0.8.1 were tried).
 OLDEST_JAX = (0, 8, 2)
+
+# What `configure` sets of the folder of compiled programs, for the whole process.
+CACHE_SETTINGS = (
+    "jax_compilation_cache_dir",
+    "jax_remove_custom_partitioning_ptr_from_cache_key",
+)
 
 # Linux lists the control groups of a process and their limits here.
 _GROUPS_FILE = Path("/proc/self/cgroup")
@@ -161,6 +168,30 @@ def likely_flops() -> float | None:
     return 0.6 * 2 * 1024**3 / min(seconds)
 
 
+@contextlib.contextmanager
+def own_settings() -> Iterator[None]:
+    """The settings of JAX that the package computes with, whatever the caller's are.
+
+    Some would change results without a word (the generator of random numbers, 64 bits),
+    others refuse what the package does (promotion, transfers). They hold in the thread
+    that enters, until it leaves, and need no recompilation where they are the
+    defaults. Also a decorator of functions, but not of generators, whose caller would
+    have them between two values.
+
+    What only helps to debug stays the caller's, like the precision of products and the
+    devices.
+    """
+    with (
+        jax.enable_x64(False),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        jax.default_prng_impl("threefry2x32"),
+        jax.threefry_partitionable(True),
+        jax.transfer_guard("allow"),
+    ):
+        yield
+
+
 def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     """Sets the numerical precision and the folder of compiled programs.
 
@@ -172,13 +203,12 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
       UserError: if JAX is too old.
     """
     check_jax()
-    # With JAX_ENABLE_X64, arrays without an explicit dtype would have 64 bits.
-    jax.config.update("jax_enable_x64", False)
-    jax.config.update("jax_default_matmul_precision", matmul_precision)
-    jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
+    if jax.config.values["jax_default_matmul_precision"] != matmul_precision:
+        jax.config.update("jax_default_matmul_precision", matmul_precision)
     # `ops.products.row_major` puts a memory address, new in every process, into the
     # cache key of every program that calls it, so none of them would be found again.
-    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
+    for name, value in zip(CACHE_SETTINGS, (compilation_cache_dir, True), strict=True):
+        jax.config.update(name, value)
 
 
 def check_jax() -> None:

@@ -1,16 +1,16 @@
 """The forms of attention and LayerNorm that a run computes with.
 
 `config.model.attention_form` and `layer_norm_form` name them. "auto" leaves the choice
-to the run: on an accelerator it tries the kernels, at its own sizes, before it compiles
-its step (`kernels/choice.py`); on a CPU it takes XLA's own code. A run that resumes
-goes on with the forms it began with, bit for bit, where the machine has them.
+to the run: on an accelerator it takes the kernels that are right and known to be faster
+there (`kernels/choice.py`); elsewhere XLA's own code. A run that resumes goes on with
+the forms it began with, bit for bit, where the machine has them.
 """
 
 import dataclasses
 import json
 from collections.abc import Mapping
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -19,33 +19,22 @@ from gpt1_jax.config.sections import AUTO
 from gpt1_jax.parallel.processes import gather, is_main_process
 from gpt1_jax.runs.console import say
 
-# A function's form, its times in ms and why others were left out, as JSON has them:
-# {"attention": {"form": "fused", "ms": {"blocked": 1.3, "fused": 0.4}}, ..}
-Forms = Mapping[str, Mapping[str, Any]]
+# A function's form, and why it is not the expected one, as JSON has them:
+# {"attention": {"form": "blocked", "why": ".."}, "layer_norm": {"form": "plain"}}
+Forms = Mapping[str, Mapping[str, str]]
 
 KERNELS = "fused"
 USUAL = {"attention": "blocked", "layer_norm": "plain"}  # XLA's own code
 TITLES = {"attention": "Attention", "layer_norm": "LayerNorm"}
 _PACKAGE = "gpt1_jax.kernels"  # imported only if kernels may be used
-_CHOICE = f"{_PACKAGE}.choice:choose_form"
-
-
-class Workload(NamedTuple):
-    """The computation of one device, and the devices that share the work.
-
-    Attributes:
-      num_seqs: sequences that a device computes at a time.
-      seq_len: tokens in each sequence.
-      training: whether gradients are computed, and dropout is on.
-    """
-
-    num_seqs: int
-    seq_len: int
-    training: bool
+_WHY_NOT = f"{_PACKAGE}.choice:why_not"
 
 
 def choose_forms(
-    model: ModelConfig, workload: Workload, before: Mapping[str, str] | None = None
+    model: ModelConfig,
+    seq_len: int,
+    training: bool,
+    before: Mapping[str, str] | None = None,
 ) -> tuple[ModelConfig, Forms]:
     """Replaces "auto" in a model's configuration by the forms to use.
 
@@ -53,7 +42,8 @@ def choose_forms(
 
     Args:
       model: the model; a form that it names is used, `fused` if there is a kernel.
-      workload: the computation.
+      seq_len: tokens in each sequence.
+      training: whether gradients are computed, and dropout is on.
       before: the forms that the run has used so far, if it resumes. They are used
         again, so that resuming is bit-exact.
 
@@ -65,7 +55,7 @@ def choose_forms(
     found: Forms = {}
     if is_main_process():
         found = {
-            name: _choose(name, model, workload, (before or {}).get(name, ""))
+            name: _choose(name, model, seq_len, training, (before or {}).get(name, ""))
             for name in USUAL
         }
     found = json.loads(gather(json.dumps(found))[0])
@@ -78,14 +68,15 @@ def form_names(forms: Forms) -> dict[str, str]:
 
 
 def are_forms(value: Any) -> bool:
-    """Whether a value read from a file is a record of forms."""
+    """Whether a value read from a file is a record of forms.
+
+    Those of version 1.0 may hold times as well.
+    """
 
     def is_form(found: Any) -> bool:
         if not (isinstance(found, dict) and isinstance(found.get("form"), str)):
             return False
-        times, why = found.get("ms", {}), found.get("why", "")
-        known = isinstance(times, dict) and isinstance(why, str)
-        return known and all(isinstance(ms, int | float) for ms in times.values())
+        return isinstance(found.get("why", ""), str)
 
     return isinstance(value, dict) and all(
         name in TITLES and is_form(found) for name, found in value.items()
@@ -101,27 +92,21 @@ def saved_forms(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 
 def say_forms(forms: Forms) -> None:
-    """Says which forms a run uses: a line for each function that was tried."""
-    lines = [form_line(name, found) for name, found in forms.items()]
-    tried = any(len(found) > 1 for found in forms.values())
-    if lines:
-        say(("\n" if tried else "; ").join(lines))
+    """Says which forms a run uses: in a line for each if there is a reason to give."""
+    if forms:
+        explained = any(found.get("why") for found in forms.values())
+        lines = (form_line(name, found) for name, found in forms.items())
+        say(("\n" if explained else "; ").join(lines))
 
 
-def form_line(name: str, found: Mapping[str, Any]) -> str:
+def form_line(name: str, found: Mapping[str, str]) -> str:
     """A function and its form, in a line."""
     return f"{TITLES[name]}: {describe_form(found)}"
 
 
-def describe_form(found: Mapping[str, Any]) -> str:
-    """A form with its time, those of others, and why others were left out."""
-    form, times = found["form"], dict(found.get("ms", {}))
-    text = form
-    if form in times:
-        text += f", {times.pop(form):.3g} ms"
-    if times:
-        text += f" ({', '.join(f'{name} {ms:.3g} ms' for name, ms in times.items())})"
-    return text + (f"; {found['why']}" if found.get("why") else "")
+def describe_form(found: Mapping[str, str]) -> str:
+    """A form, and why it is not the expected one."""
+    return "; ".join(filter(None, (found["form"], found.get("why"))))
 
 
 def _with_forms(model: ModelConfig, names: Mapping[str, str]) -> ModelConfig:
@@ -130,21 +115,22 @@ def _with_forms(model: ModelConfig, names: Mapping[str, str]) -> ModelConfig:
 
 
 def _choose(
-    name: str, model: ModelConfig, workload: Workload, before: str
-) -> Mapping[str, Any]:
+    name: str, model: ModelConfig, seq_len: int, training: bool, before: str
+) -> Mapping[str, str]:
     """The form of one function; `before` is "" or the form that a run resumes with."""
-    configured = getattr(model, f"{name}_form")
-    if configured == AUTO and before not in ("", KERNELS):
-        return {"form": before}  # XLA compiles it everywhere
-    if configured not in (AUTO, KERNELS):
-        found: Mapping[str, Any] = {"form": configured}
-    elif KERNELS in (configured, before) or _may_have_kernels():
-        found = _choose_with_kernels(name, model, workload)
-    else:
-        found = {"form": USUAL[name]}
-    if before in found.get("ms", {}):  # correct, even if another is faster today
-        return {"form": before, "ms": found["ms"]}
-    return _changed(found, before)
+    configured, reasons = getattr(model, f"{name}_form"), []
+    form = (before or AUTO) if configured == AUTO else configured
+    if form in (AUTO, KERNELS):
+        form = USUAL[name]
+        if KERNELS in (configured, before) or _may_have_kernels():
+            why = _why_not(name, model, seq_len, training, before)
+            form = form if why else KERNELS
+            reasons += [f"{KERNELS} is left out: {why}"] * bool(why)
+    if before not in ("", form):
+        reasons.append(
+            f"this run used {before} so far, and goes on equal up to rounding"
+        )
+    return {"form": form, **({"why": "; ".join(reasons)} if reasons else {})}
 
 
 def _may_have_kernels() -> bool:
@@ -152,27 +138,14 @@ def _may_have_kernels() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def _choose_with_kernels(
-    name: str, model: ModelConfig, workload: Workload
-) -> Mapping[str, Any]:
-    """The kernels, if they exist, are correct and faster; else the usual form."""
+def _why_not(
+    name: str, model: ModelConfig, seq_len: int, training: bool, before: str
+) -> str:
+    """Why the run does without kernels; empty if it uses them."""
     try:
-        choose = resolve_name(_CHOICE)
+        why_not = resolve_name(_WHY_NOT)
     except ModuleNotFoundError as error:
         if not str(error.name).startswith(_PACKAGE):
             raise
-        return {"form": USUAL[name], "why": left_out(f"there is no {_PACKAGE}")}
-    return choose(name, model, workload)
-
-
-def _changed(found: Mapping[str, Any], before: str) -> Mapping[str, Any]:
-    """The form that was found; says so if the run used another before."""
-    if before in ("", found["form"]):
-        return found
-    change = f"this run used {before} so far, and goes on equal up to rounding"
-    return {**found, "why": "; ".join(filter(None, (found.get("why"), change)))}
-
-
-def left_out(why: str) -> str:
-    """Says why there are no kernels."""
-    return f"{KERNELS} is left out: {why}"
+        return f"there is no {_PACKAGE}"
+    return why_not(name, model, seq_len, training, before)

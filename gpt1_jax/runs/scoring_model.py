@@ -4,15 +4,13 @@ import functools
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.forms import Workload, choose_forms, form_line
+from gpt1_jax.runs.forms import choose_forms, form_line
 
 
 @functools.cache
-def scoring_model(model: ModelConfig, num_tokens: int) -> ModelConfig:
-    """The model with the forms for forward passes over about so many tokens each."""
-    num_seqs = max(1, num_tokens // model.max_seq_len)
-    workload = Workload(num_seqs, model.max_seq_len, training=False)
-    chosen, forms = choose_forms(model, workload)
+def scoring_model(model: ModelConfig) -> ModelConfig:
+    """The model with the forms for forward passes."""
+    chosen, forms = choose_forms(model, model.max_seq_len, training=False)
     for name, found in forms.items():
         if found.get("why"):
             say(form_line(name, found), beside_output=True)

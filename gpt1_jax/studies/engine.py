@@ -142,7 +142,7 @@ def score_steps(
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
 
     def make_scorer(run: TrainedRun) -> Scorer:
-        model = scoring_model(run.model_in(config.dtype), config.batch_tokens)
+        model = scoring_model(run.model_in(config.dtype))
         return Scorer(model, run.tokenizer.vocab_size, config.batch_tokens)
 
     for run in runs:

@@ -35,30 +35,24 @@ def train_state_bytes(
     An estimate: arrays too small to be split count as split, counters are ignored, and
     gradients and gathered parameters are whole for a part of every step.
     """
-    weights = 4 * costs.num_params(model)  # bytes, float32
-    held = _optimizer_bytes(optimizer, model)
-    return 2 * weights + held / (mesh.size if splits_state(mesh) else 1)
+    params = costs.num_params(model)
+    held = params * _optimizer_bytes(optimizer, model)
+    return 2 * 4 * params + held / (mesh.size if splits_state(mesh) else 1)
 
 
 @functools.cache  # called several times before a run begins
-def _optimizer_bytes(optimizer: OptimizerConfig, model: ModelConfig) -> int:
-    """Bytes of an optimizer's arrays, extrapolated from one and two layers.
+def _optimizer_bytes(optimizer: OptimizerConfig, model: ModelConfig) -> float:
+    """Bytes that an optimizer holds for each parameter, asked for one layer.
 
     All layers are alike, and tracing each of a model that is much too deep never ends.
     """
-
-    def of_layers(number: int) -> int:
-        shallow = dataclasses.replace(model, num_layers=number)
-        params = jax.eval_shape(
-            lambda: language_model.init_params(shallow, jax.random.key(0))
-        )
-        state = jax.eval_shape(make_optimizer(optimizer, None).init, params)
-        return state_bytes([array for array in jax.tree.leaves(state) if array.ndim])
-
-    one = of_layers(1)
-    if model.depth == 1:
-        return one
-    return one + (model.num_layers - 1) * (of_layers(2) - one)
+    shallow = dataclasses.replace(model, num_layers=1)
+    params = jax.eval_shape(
+        lambda: language_model.init_params(shallow, jax.random.key(0))
+    )
+    state = jax.eval_shape(make_optimizer(optimizer, None).init, params)
+    arrays = [array for array in jax.tree.leaves(state) if array.ndim]
+    return state_bytes(arrays) / costs.num_params(shallow)
 
 
 def check_memory(
@@ -68,7 +62,7 @@ def check_memory(
     model: ModelConfig,
     mesh: jax.sharding.Mesh,
 ) -> None:
-    """Checks that the devices can hold the state, a training batch and an evaluation.
+    """Refuses a model, training batch or evaluation that no device can hold.
 
     Args:
       train: the training batch and its parts.
@@ -78,7 +72,7 @@ def check_memory(
       mesh: the device mesh.
 
     Raises:
-      ValueError: naming the size, the least memory it needs and the memory there is.
+      UserError: naming the size, the least memory it needs and the memory there is.
     """
     names = ["num_layers", "mlp_dim", "max_seq_len"]
     if model.kind == "lstm":
@@ -91,9 +85,10 @@ def check_memory(
         f"{', '.join(sizes)} or config.tokenizer.vocab_size={model.vocab_size}.",
     )
     check_train_batch(train, model, mesh)
+    states = model.max_seq_len * costs.forward_bytes(model)
     devices.require_memory(
         f"config.eval.batch_size={eval_size}",
-        eval_size // mesh.size * costs.eval_activation_bytes(model),
+        eval_size // mesh.size * (states + 4 * costs.num_logits(model)),
         "Lower it.",
     )
 
@@ -101,7 +96,7 @@ def check_memory(
 def check_train_batch(
     train: TrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh, num_seqs: int = 1
 ) -> None:
-    """Checks that the devices can hold a training batch.
+    """Refuses a training batch that no device can hold.
 
     Args:
       train: the batch and its parts.
@@ -110,7 +105,7 @@ def check_train_batch(
       num_seqs: sequences per example.
 
     Raises:
-      ValueError: naming the batch, the least memory it needs and the memory there is.
+      UserError: naming the batch, the least memory it needs and the memory there is.
     """
     tokens = train.batch_size // mesh.size * num_seqs * model.max_seq_len
     read = costs.forward_bytes(model)

@@ -16,6 +16,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import language_model
 from gpt1_jax.model.execution import Execution, Wrap, unchanged
 from gpt1_jax.ops.dropout import Noise, step_noise
+from gpt1_jax.parallel.devices import own_settings
 from gpt1_jax.parallel.exchange import compiler_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.training.optimizer import Optimizer
@@ -154,6 +155,7 @@ def accumulated_gradients(
     return jax.tree.map(lambda x: x / parts, sums)
 
 
+@own_settings()
 def update(
     state: TrainState,
     batch: Any,

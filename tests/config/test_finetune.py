@@ -186,6 +186,7 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
         ("custom", {"custom__score_range": (1.0,)}, ["score_range=(1.0,)", "of 2"]),
         ("custom", {"custom__head": "x"}, ["custom.head='x'", "similarity"]),
         ("sst2", {"head__dropout": 1.0}, ["head.dropout=1.0"]),
+        ("sst2", {"head__dropout": 0.999995}, ["0.999995", "[0, 0.99999]"]),
         ("sst2", {"head__score_loss": "x"}, ["score_loss='x'", "regression"]),
         ("sst2", {"head__aux_lm_weight": -0.5}, ["aux_lm_weight=-0.5"]),
         ("sst2", {"eval__batch_size": 0}, ["eval.batch_size=0"]),

@@ -53,7 +53,7 @@ def score(model, params):
         if isinstance(text, str):
             words = split_words(Dotted(), lines_of(text, "a.txt"))
         reading = dataclasses.replace(DEFAULT_WORDS, **reading)
-        return list(score_words(model, params, Dotted(), words, reading))
+        return list(score_words(model, params, Dotted(), [words], reading))
 
     return run
 
@@ -263,7 +263,7 @@ def test_words_are_read_as_they_are_needed(score, monkeypatch, model, params):
             taken.append(word)
             yield word
 
-    found = score_words(model, params, Dotted(), words(), DEFAULT_WORDS)
+    found = score_words(model, params, Dotted(), [words()], DEFAULT_WORDS)
     first = next(found)
     assert len(taken) < 60
     np.testing.assert_allclose(nats([first, *found]), nats(score(text)), atol=1e-5)
@@ -280,7 +280,7 @@ def test_words_of_gpt1s_own_tokenizer_are_sums_too(model):
     params = drawn_params(model)
     lines = [Word(word="Don't do THAT, low!")]
     words = list(split_words(gpt1_tokenizer, lines))
-    found = list(score_words(model, params, gpt1_tokenizer, words, DEFAULT_WORDS))
+    found = list(score_words(model, params, gpt1_tokenizer, [words], DEFAULT_WORDS))
     assert found[0].tokens == ("do", "n't")
     ids = [gpt1_tokenizer.newline_id, *(i for word in words for i in word.ids)]
     assert ids[1:] == gpt1_tokenizer.encode("Don't do THAT, low!")

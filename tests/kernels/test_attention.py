@@ -28,7 +28,7 @@ def attend():
 
 def test_where_there_is_no_kernel_blocks_compute_it():
     """And a warning says why."""
-    with pytest.warns(UserWarning, match="attention without kernels: there are none"):
+    with pytest.warns(UserWarning, match="Attention without kernels: there are none"):
         fused, blocked = attend()
     np.testing.assert_array_equal(fused, blocked)
 

@@ -1,37 +1,35 @@
-"""Which forms of attention and LayerNorm made-up kernels get chosen, and remembered."""
+"""Which forms of attention and LayerNorm a run takes, with made-up kernels."""
 
 import dataclasses
 import json
 import re
 import time
+import warnings
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import pytest
 from etils import epath
 from joined import addresses, start_script
 from tiny_run import stop_after
 
 from gpt1_jax.jobs import pretrain
-from gpt1_jax.kernels import choice, find, trials
+from gpt1_jax.kernels import attention_tpu, choice, layer_norm_gpu
+from gpt1_jax.kernels.check import Check
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.ops.layer_norm import residual_layer_norm
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import forms
 from gpt1_jax.runs.checkpoint_files import read_metadata
-from gpt1_jax.runs.forms import (
-    Workload,
-    choose_forms,
-    form_names,
-    say_forms,
-)
+from gpt1_jax.runs.forms import choose_forms, form_names, say_forms
 from gpt1_jax.runs.records import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.signals import Stopped
 
-WORKLOAD = Workload(num_seqs=2, seq_len=8, training=True)
 USUAL = {"attention": "blocked", "layer_norm": "plain"}
 FUSED = {"attention": "fused", "layer_norm": "fused"}
+CHIP = jax.devices()[0].device_kind
 
 
 @pytest.fixture
@@ -42,63 +40,87 @@ def model(tiny_model_config):
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """The folder of what was found, empty at first."""
+    """The folder of verdicts, empty at first."""
     monkeypatch.setattr(choice, "compilation_cache", lambda _: str(tmp_path))
     return tmp_path / "forms"
 
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """Gives this machine kernels; returns what sets them and their times.
+    """Gives this machine kernels that are known to be faster; returns what sets them.
 
     They are checked only if attention is given: that compiles five programs.
     """
+    kernels, check = {"layer_norm": residual_layer_norm}, Check.why_not
 
-    def found(modules, *sizes):
-        if "attention_gpu" in modules.values():
-            return SimpleNamespace(attention=calls["attention"]), ""
-        return SimpleNamespace(residual_layer_norm=calls["layer_norm"]), ""
+    def use(attention=None):
+        kernels["attention"] = attention or causal_attention
+        right = check if attention else lambda self, form: ""
+        monkeypatch.setattr(Check, "why_not", right)
 
-    def use(attention=None, ms=(2.0, 1.0)):
-        calls.update(attention=attention or causal_attention)
-        times = tuple(each / 1e3 for each in ms)
-        monkeypatch.setattr(trials.Trial, "seconds", lambda self, form: times)
-        if attention:
-            monkeypatch.setattr(trials.Trial, "check", check)
-        else:  # they are right
-            monkeypatch.setattr(trials.Trial, "check", lambda self, form: None)
-
-    calls, check = {"layer_norm": residual_layer_norm}, trials.Trial.check
-    monkeypatch.setattr(find, "find_kernels", found)
+    monkeypatch.setattr(choice, "find_kernels", lambda name, *_: (kernels[name], ""))
+    monkeypatch.setattr(choice, "FASTER", {name: (CHIP,) for name in USUAL})
     monkeypatch.setattr(forms, "_may_have_kernels", lambda: True)
     use()
     return use
 
 
-def test_right_and_faster_kernels_are_used_and_remembered(
+def choose(model, before=None, seq_len=8):
+    return choose_forms(model, seq_len, training=True, before=before)
+
+
+# --- what is taken --------------------------------------------------------------------
+
+
+def test_right_kernels_are_used_where_they_are_known_to_be_faster(
     model, made_up, cache, capsys, monkeypatch
 ):
     made_up(attention=causal_attention)
-    chosen, found = choose_forms(model, WORKLOAD)
+    chosen, found = choose(model)
     assert (chosen.attention_form, chosen.layer_norm_form) == ("fused", "fused")
-    assert found["attention"]["ms"] == {"blocked": 2.0, "fused": 1.0}
     say_forms(found)
-    assert capsys.readouterr().out == (
-        "Attention: fused, 1 ms (blocked 2 ms)\nLayerNorm: fused, 1 ms (plain 2 ms)\n"
-    )
+    assert capsys.readouterr().out == "Attention: fused; LayerNorm: fused\n"
     files = list(cache.glob("*.json"))
     assert len(files) == 2
     held = json.loads(files[0].read_text())
-    assert held["device"] == jax.devices()[0].device_kind
-    assert held["jax"] == jax.__version__
-    monkeypatch.setattr(trials.Trial, "check", lambda *_: pytest.fail("tried again"))
-    assert choose_forms(model, WORKLOAD)[1] == found
+    assert (held["device"], held["jax"]) == (CHIP, jax.__version__)
+    monkeypatch.setattr(Check, "why_not", lambda *_: pytest.fail("checked again"))
+    assert choose(model)[1] == found
 
 
-def test_other_sizes_are_tried_anew(model, made_up, cache):
-    choose_forms(model, WORKLOAD)
-    choose_forms(model, WORKLOAD._replace(seq_len=6))
-    choose_forms(dataclasses.replace(model, dtype="bfloat16"), WORKLOAD)
+def test_where_nobody_knows_xlas_code_is_used(model, made_up, cache, monkeypatch):
+    monkeypatch.setattr(choice, "FASTER", {name: ("NVIDIA H100",) for name in USUAL})
+    chosen, found = choose(model)
+    assert (chosen.attention_form, chosen.layer_norm_form) == ("blocked", "plain")
+    why = f"fused is left out: it is not known to be faster on {CHIP}"
+    assert found["attention"] == {"form": "blocked", "why": why}
+    assert not cache.exists(), "nor is it checked"
+    named = dataclasses.replace(model, attention_form="fused")
+    assert form_names(choose(named)[1])["attention"] == "fused"
+    assert form_names(choose(model, FUSED)[1]) == FUSED, "a run goes on with them"
+
+
+@pytest.mark.parametrize(
+    ("name", "chip", "known"),
+    [
+        ("attention", "NVIDIA H100 80GB HBM3", True),
+        ("attention", "NVIDIA H200", True),
+        ("attention", "TPU v5 lite", True),
+        ("attention", "TPU v6 lite", True),
+        ("attention", "NVIDIA A100-SXM4-80GB", False),
+        ("attention", "TPU v4", False),
+        ("layer_norm", "NVIDIA H200", True),
+        ("layer_norm", "NVIDIA L4", False),
+    ],
+)
+def test_chips_on_which_kernels_are_known_to_be_faster(name, chip, known):
+    assert chip.startswith(choice.FASTER[name]) == known
+
+
+def test_other_sizes_are_checked_anew(model, made_up, cache):
+    choose(model)
+    choose(model, seq_len=6)
+    choose(dataclasses.replace(model, dtype="bfloat16"))
     assert len(list(cache.glob("attention-*.json"))) == 3
 
 
@@ -106,51 +128,38 @@ def wrong(query, *rest):
     return causal_attention(query, *rest) * 1.01
 
 
+def with_other_masks(query, key, value, rate, noise, site):
+    return causal_attention(query, key, value, rate, noise, site + 1)
+
+
 def that_does_not_compile(*_):
     raise NotImplementedError("no such instruction: wgmma\nand much more")
 
 
 @pytest.mark.parametrize(
-    ("attention", "ms", "why"),
+    ("attention", "why"),
     [
-        (wrong, (2, 1), "the output has .* times the error of XLA's own"),
-        (None, (1, 2), "it is slower"),
-        (that_does_not_compile, (2, 1), "NotImplementedError: no such .*: wgmma$"),
+        (wrong, "the output has .* times the error of XLA's own$"),
+        (with_other_masks, "its dropout masks are wrong in [0-9,]+ elements$"),
+        (that_does_not_compile, "NotImplementedError: no such .*: wgmma$"),
     ],
 )
-def test_others_are_left_out_in_one_line(
-    model, made_up, cache, capsys, attention, ms, why
+def test_wrong_kernels_are_left_out_in_one_line(
+    model, made_up, cache, capsys, monkeypatch, attention, why
 ):
-    made_up(attention=attention, ms=ms)
-    chosen, found = choose_forms(model, WORKLOAD)
-    assert chosen.attention_form == "blocked"
-    assert found["attention"]["form"] == "blocked"
+    made_up(attention=attention)
+    chosen, found = choose(model)
+    assert chosen.attention_form == found["attention"]["form"] == "blocked"
     say_forms(found)
     line, _ = capsys.readouterr().out.splitlines()
-    assert line.startswith("Attention: blocked")
-    assert re.search(f"; fused is left out: {why}", line)
-    assert choose_forms(model, WORKLOAD)[1] == found, "and it is remembered"
+    assert re.match(f"Attention: blocked; fused is left out: {why}", line)
+    monkeypatch.setattr(Check, "why_not", lambda *_: pytest.fail("checked again"))
+    assert choose(model)[1] == found, "and it is remembered"
 
 
-def test_on_a_tpu_kernels_are_compared_with_the_formula(
-    model, made_up, monkeypatch, capsys
-):
-    """Blocks take too long to compile; they are a little faster than the formula."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    made_up(ms=(1.0, 0.79))
-    _, found = choose_forms(model, WORKLOAD)
-    assert found["attention"] == {"form": "fused", "ms": {"plain": 1.0, "fused": 0.79}}
-    made_up(ms=(1.0, 0.81))
-    _, found = choose_forms(model, WORKLOAD._replace(seq_len=6))
-    assert found["attention"]["form"] == "blocked"
-    say_forms(found)
-    line = "Attention: blocked (plain 1 ms, fused 0.81 ms); fused is left out: it is"
-    assert capsys.readouterr().out.startswith(f"{line} slower\n")
-
-
-def test_named_forms_are_used_untried(model, made_up, cache):
+def test_named_forms_are_used_unchecked(model, made_up, cache):
     named = dataclasses.replace(model, attention_form="plain", layer_norm_form="fused")
-    chosen, found = choose_forms(named, WORKLOAD)
+    chosen, found = choose(named)
     assert chosen == named
     assert found == {"attention": {"form": "plain"}, "layer_norm": {"form": "fused"}}
     assert not cache.exists()
@@ -158,28 +167,41 @@ def test_named_forms_are_used_untried(model, made_up, cache):
 
 def test_named_kernels_that_are_not_there_are_left_out(model):
     named = dataclasses.replace(model, attention_form="fused")
-    chosen, found = choose_forms(named, WORKLOAD)
+    chosen, found = choose(named)
     assert chosen.attention_form == found["attention"]["form"] == "blocked"
     assert found["attention"]["why"] == "fused is left out: there are none for a CPU"
 
 
+@pytest.mark.parametrize("form", ["auto", "fused"])
+def test_attention_of_another_rule_has_no_kernels(model, monkeypatch, form):
+    """Not even those that a run has used so far, or that are named."""
+    monkeypatch.setattr(choice, "is_causal", lambda seq_len: False)
+    monkeypatch.setattr(forms, "_may_have_kernels", lambda: True)
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    model = dataclasses.replace(model, attention_form=form)
+    for before in (None, FUSED):
+        found = choose(model, before)[1]["attention"]
+        assert found["form"] == "blocked"
+        assert "`may_attend` of gpt1_jax.ops.attention is not" in found["why"]
+    with pytest.warns(UserWarning, match="Attention without kernels: it is causal"):
+        assert choice.kernels_here("attention", (2, 128, 4, 64), "float32") is None
+
+
 def test_a_run_goes_on_with_its_forms(model, made_up):
-    assert form_names(choose_forms(model, WORKLOAD, USUAL)[1]) == USUAL
-    made_up(ms=(1, 2))  # slower today
-    assert form_names(choose_forms(model, WORKLOAD, FUSED)[1]) == FUSED
-    assert form_names(choose_forms(model, WORKLOAD, {})[1]) == USUAL
+    assert form_names(choose(model, USUAL)[1]) == USUAL
+    assert form_names(choose(model, FUSED)[1]) == FUSED
     plain = {**USUAL, "attention": "plain"}
-    assert form_names(choose_forms(model, WORKLOAD, plain)[1]) == plain
+    assert form_names(choose(model, plain)[1]) == plain
 
 
 def test_a_run_that_cannot_go_on_with_its_forms_says_so(model, made_up):
     made_up(attention=wrong)
-    _, found = choose_forms(model, WORKLOAD, FUSED)
+    _, found = choose(model, FUSED)
     assert found["attention"]["form"] == "blocked"
     assert "this run used fused so far" in found["attention"]["why"]
     assert found["layer_norm"]["form"] == "fused"
     named = dataclasses.replace(model, attention_form="plain")
-    _, found = choose_forms(named, WORKLOAD, FUSED)
+    _, found = choose(named, FUSED)
     assert found["attention"] == {
         "form": "plain",
         "why": "this run used fused so far, and goes on equal up to rounding",
@@ -187,33 +209,73 @@ def test_a_run_that_cannot_go_on_with_its_forms_says_so(model, made_up):
 
 
 def test_a_run_from_an_accelerator_goes_on_on_a_cpu(model, capsys):
-    _, found = choose_forms(model, WORKLOAD, FUSED)
+    _, found = choose(model, FUSED)
     assert form_names(found) == USUAL
     say_forms(found)
     first = "Attention: blocked; fused is left out: there are none for a CPU; this run"
     assert capsys.readouterr().out.startswith(first)
 
 
-def test_scoring_tries_the_pass_forward(model, made_up, cache):
-    assert scoring_model(model, 32).attention_form == "fused"
+def test_scoring_checks_the_pass_forward(model, made_up, cache):
+    assert scoring_model(model).attention_form == "fused"
     held = json.loads(next(cache.glob("attention-*.json")).read_text())
     assert held["training"] is False and held["dropout"] == 0
-    assert held["shapes"][0][0] == 32 // model.max_seq_len
 
 
-@pytest.mark.parametrize("damage", ["{", "[]", '{"found": 3}', '{"found": {}}'])
+# --- which there are ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "kernels"),
+    [
+        ("tpu", "attention", attention_tpu.attention),
+        ("gpu", "layer_norm", layer_norm_gpu.residual_layer_norm),
+    ],
+)
+def test_kernels_are_those_of_the_accelerator(monkeypatch, backend, name, kernels):
+    device = SimpleNamespace(compute_capability="9.0", device_kind="H100")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert choice.kernels_here(name, (2, 9, 4, 64), jnp.float32) is kernels
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "shape", "why"),
+    [
+        ("cpu", "attention", (2, 9, 4, 64), "Attention .* there are none for a CPU"),
+        ("tpu", "attention", (2, 9, 3, 64), "Attention .* and there are 3"),
+        ("gpu", "layer_norm", (2, 9, 33), "LayerNorm without kernels: half of 33"),
+        ("tpu", "layer_norm", (2, 9, 64), "LayerNorm .* there are none for a TPU"),
+    ],
+)
+def test_where_there_are_none_a_warning_says_why(
+    monkeypatch, backend, name, shape, why
+):
+    device = SimpleNamespace(compute_capability="9.0", device_kind="H100")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    with pytest.warns(UserWarning, match=why):
+        assert choice.kernels_here(name, shape, jnp.float32) is None
+
+
+# --- the memory of verdicts -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"why_not": 3}', "{}"])
 def test_a_damaged_memory_is_made_anew(model, made_up, cache, damage):
-    _, found = choose_forms(model, WORKLOAD)
+    _, found = choose(model)
     files = {file: file.read_text() for file in cache.glob("*.json")}
     for file in files:
         file.write_text(damage)
-    assert choose_forms(model, WORKLOAD)[1] == found
+    assert choose(model)[1] == found
     assert {file: file.read_text() for file in files} == files
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(model, made_up, cache):
     cache.parent.joinpath("forms").write_text("a file")
-    assert form_names(choose_forms(model, WORKLOAD)[1]) == FUSED
+    assert form_names(choose(model)[1]) == FUSED
 
 
 def test_a_lack_of_memory_is_not_remembered(model, made_up, cache):
@@ -223,19 +285,19 @@ def test_a_lack_of_memory_is_not_remembered(model, made_up, cache):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
     made_up(attention=without_memory)
-    _, found = choose_forms(model, WORKLOAD)
+    _, found = choose(model)
     assert "RESOURCE_EXHAUSTED" in found["attention"]["why"]
     made_up()
-    assert form_names(choose_forms(model, WORKLOAD)[1]) == FUSED
+    assert form_names(choose(model)[1]) == FUSED
 
 
-def test_an_interrupted_trial_leaves_no_trace(model, made_up, cache):
+def test_an_interrupted_check_leaves_no_trace(model, made_up, cache):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     made_up(attention=interrupted)
     with pytest.raises(KeyboardInterrupt):
-        choose_forms(model, WORKLOAD)
+        choose(model)
     assert not list(cache.glob("*.json"))
 
 
@@ -250,21 +312,22 @@ def test_a_run_records_its_forms_and_resumes_with_them(
         called.append(arguments[0].shape)
         return causal_attention(*arguments)
 
-    def found(modules, *sizes):
-        if "attention_gpu" in modules.values():
-            return SimpleNamespace(attention=attention), ""
+    def found(name, *sizes):
+        if name == "attention":
+            return attention, ""
         return None, "there are none here"
 
     with monkeypatch.context() as patch:
-        patch.setattr(find, "find_kernels", found)
+        patch.setattr(choice, "find_kernels", found)
+        patch.setattr(choice, "FASTER", {"attention": (CHIP,)})
         patch.setattr(forms, "_may_have_kernels", lambda: True)
-        patch.setattr(trials.Trial, "seconds", lambda *_: (0.002, 0.001))
         stop_after(patch, 4)
         with pytest.raises(Stopped):
             pretrain.run(config, str(folder))
-    assert called[0] == (1, 16, 2, 8), "tried with one of 8 sequences a device"
+    assert called[0] == (4, 16, 2, 8), "checked with a few sequences"
+    assert called[-1] == (1, 16, 2, 8), "used with one of 8 on each device"
     said = (
-        "\nAttention: fused, 1 ms (blocked 2 ms)\n"
+        "\nAttention: fused\n"
         "LayerNorm: plain; fused is left out: there are none here\nstep"
     )
     assert said in capsys.readouterr().out
@@ -278,17 +341,15 @@ def test_a_run_records_its_forms_and_resumes_with_them(
         "used fused so far, and goes on equal up to rounding"
     ) in capsys.readouterr().out
     used = [session["forms"] for session in read_sessions(folder / SESSIONS_FILE)]
-    assert used[0]["attention"]["ms"] == {"blocked": 2.0, "fused": 1.0}
     assert [each["attention"]["form"] for each in used] == ["fused", "blocked"]
     assert read_metadata(epath.Path(folder), 8)["forms"]["attention"] == "blocked"
 
 
-TRY = """
-import dataclasses, os, sys, time
-from types import SimpleNamespace
+CHECK = """
+import os, sys, time
 import jax
-from gpt1_jax.config import load
-from gpt1_jax.kernels import choice, find, trials
+from gpt1_jax.kernels import choice
+from gpt1_jax.kernels.check import Check
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.parallel import join
 from gpt1_jax.runs import forms
@@ -304,31 +365,29 @@ def attention(*arguments):
         os._exit(139)
     return causal_attention(*arguments)
 
-def found(modules, *sizes):
-    if "attention_gpu" in modules.values():
-        return SimpleNamespace(attention=attention), ""
-    return None, "there are none"
+def found(name, *sizes):
+    return (attention, "") if name == "attention" else (None, "there are none")
 
-find.find_kernels = found
+choice.find_kernels = found
+choice.FASTER = {"attention": ("cpu",)}
 forms._may_have_kernels = lambda: True
-mine = "JAX_PROCESS_ID" in os.environ and int(os.environ["JAX_PROCESS_ID"])
-# By its own watch, each process would choose another form.
-trials.Trial.seconds = lambda *_: (1.0, 2.0) if mine else (2.0, 1.0)
+if os.environ.get("JAX_PROCESS_ID", "0") != "0":
+    Check.why_not = lambda *_: "it is wrong on this chip"
 if "JAX_PROCESS_ID" in os.environ:
     join.initialize_processes("on", join.Waits())
 import tiny
-model, found = forms.choose_forms(tiny.MODEL, forms.Workload(2, 8, True))
+model, found = forms.choose_forms(tiny.MODEL, 8, training=True)
 forms.say_forms(found)
 print("chosen:", model.attention_form, flush=True)
 """
 
 
 @pytest.fixture
-def try_it(tmp_path, model):
-    """Starts a process that tries a kernel, which does as it is told."""
+def check_it(tmp_path, model):
+    """Starts a process that checks a kernel, which does as it is told."""
     made = f"from gpt1_jax.config import ModelConfig\nMODEL = {model!r}\n"
     (tmp_path / "tiny.py").write_text(made)
-    script = f"import sys; sys.path.append({str(tmp_path)!r})\n{TRY}"
+    script = f"import sys; sys.path.append({str(tmp_path)!r})\n{CHECK}"
 
     def start(what="works", **variables):
         return start_script(script, tmp_path, what, **variables)
@@ -338,28 +397,30 @@ def try_it(tmp_path, model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("what", "code"), [("hangs", EXIT_AGAIN), ("ends", 139)])
-def test_a_kernel_that_hangs_or_ends_the_process_is_not_tried_again(
-    try_it, cache, what, code
+def test_a_kernel_that_hangs_or_ends_the_process_is_not_checked_again(
+    check_it, cache, what, code
 ):
     start = time.monotonic()
-    process = try_it(what)
+    process = check_it(what)
     text, _ = process.communicate(timeout=120)
     assert process.returncode == code, text
-    assert ("gpt1_jax: stuck: the kernels for Attention" in text) == (what == "hangs")
+    assert ("gpt1_jax: stuck: the check of the kernels for Attention" in text) == (
+        what == "hangs"
+    )
     assert time.monotonic() - start < 90
-    process = try_it("works")
+    process = check_it("works")
     text, _ = process.communicate(timeout=60)
     assert "chosen: blocked" in text
     (file,) = cache.glob("attention-*.json")
-    assert "it hung or ended the process that tried it on 20" in text
-    assert f"(delete {file} to try it again)" in text
+    assert "it hung or ended the process that checked it on 20" in text
+    assert f"(delete {file} to check it again)" in text
     file.unlink()
-    text, _ = try_it("works").communicate(timeout=60)
+    text, _ = check_it("works").communicate(timeout=60)
     assert "chosen: fused" in text
 
 
 @pytest.mark.slow
-def test_all_processes_use_what_the_main_one_chose(try_it):
-    joined = [try_it(**variables) for variables in addresses()]
+def test_all_processes_use_what_the_main_one_chose(check_it):
+    joined = [check_it(**variables) for variables in addresses()]
     texts = [process.communicate(timeout=120)[0] for process in joined]
     assert all("chosen: fused" in text for text in texts), texts

@@ -205,9 +205,11 @@ def test_each_device_computes_its_own_sequences():
 def test_refusal_names_vectors_that_do_not_fit(dim, reason, monkeypatch):
     device = SimpleNamespace(compute_capability="9.0", device_kind="device")
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    assert re.search(reason, refusal(dim))
+    assert re.search(reason, refusal((2, dim), jnp.dtype("float32")))
 
 
 def test_refusal_is_that_of_the_machine_first(monkeypatch):
     monkeypatch.setattr(pallas_gpu, "triton", None)
-    assert refusal(768).endswith("no Triton backend of Pallas any more")
+    assert refusal((2, 768), jnp.dtype("float32")).endswith(
+        "no Triton backend of Pallas any more"
+    )

@@ -7,7 +7,8 @@ import pytest
 from tiny_models import PAPER, count_params, flat_params
 
 from gpt1_jax.model.costs import (
-    eval_activation_bytes,
+    forward_bytes,
+    num_logits,
     num_params,
     train_activation_bytes,
     train_flops_per_token,
@@ -105,4 +106,5 @@ def test_activation_bytes_of_the_lstm_do_not_depend_on_the_transformers_sizes(ls
     assert gates + logits < found < 1.6 * gates + logits
     other = dataclasses.replace(lstm, num_layers=99, mlp_dim=1, remat=True)
     assert train_activation_bytes(other) == found
-    assert eval_activation_bytes(other) == eval_activation_bytes(lstm)
+    assert forward_bytes(other) == forward_bytes(lstm) == 4 + 4 * (768 + 4 * 2048)
+    assert num_logits(other) == num_logits(lstm) == 512 * 40478

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from collectives import collectives
 
+from gpt1_jax.config.sections import DropoutRate
+from gpt1_jax.errors import UserError
 from gpt1_jax.ops import dropout as dropout_module
 from gpt1_jax.ops.dropout import Noise, plain_dropout, site_words, step_noise
 from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
@@ -204,6 +206,18 @@ def test_dropout_scale_is_the_inverse_of_the_realised_keep_probability():
     np.testing.assert_array_equal(
         np.asarray(dropout(jnp.ones((8, 512)), 0.1, noise, 0)) != 0, bits >= threshold
     )
+
+
+def test_dropout_at_the_largest_rate_keeps_one_element_in_65536():
+    """The largest that a configuration takes; the next one rounds to 1."""
+    rate = 0.99999
+    assert dropout_module.keep_scale(rate) == 2**16
+    within = next(iter(DropoutRate.__metadata__))
+    within("rate", rate)
+    with pytest.raises(UserError, match=r"rate=0\.999993 must lie in .* 0\.99999\]"):
+        within("rate", 0.999993)  # rounds to 1
+    kept = np.asarray(dropout(jnp.ones((16, 2**16)), rate, step_noise(0, 0, 16), 0))
+    assert set(np.unique(kept)) == {0, 2**16}
 
 
 def test_dropout_scales_bfloat16_in_float32():

@@ -1,6 +1,7 @@
 """Sizes that devices cannot hold are refused, and batches cut to fit."""
 
 import dataclasses
+from contextlib import nullcontext
 
 import jax
 import pytest
@@ -80,6 +81,20 @@ def test_sizes_that_cannot_fit_are_refused_with_the_estimate(
         memory.check_memory(train, optimizer, 8, large, mesh)
     with pytest.raises(UserError, match=r"eval\.batch_size=80000000 takes at least"):
         memory.check_memory(train, optimizer, 80_000_000, model, mesh)
+
+
+def test_an_evaluation_needs_its_logits_and_the_states_of_a_layer(
+    tiny_config, tiny_model_config, monkeypatch
+):
+    """By hand: 16 tokens of 97 logits, an id, and 32 + 128 units, of 4 bytes each."""
+    model, config, mesh = tiny_model_config(), tiny_config(), make_mesh()
+    needed = 4 * 16 * (97 + 1 + 32 + 128)
+    monkeypatch.setattr(memory, "train_state_bytes", lambda *_: 0)
+    for room, fits in ((3 * needed, True), (3 * needed - 1, False)):
+        monkeypatch.setattr(devices, "memory_bytes", lambda room=room: room)
+        refused = pytest.raises(UserError, match="eval") if not fits else nullcontext()
+        with refused:
+            memory.check_memory(config.train, config.optimizer, 24, model, mesh)
 
 
 @pytest.mark.parametrize("parts", [0, 1, 10**6])

@@ -15,7 +15,6 @@ from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word, lines_of, read_lines, split_words
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.inference.surprisal import word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
@@ -97,7 +96,7 @@ def _explore(
     words = split_words(tokenizer, lines)
     windows = list(word_windows(words, _READING, origin.model, tokenizer.newline_id))
     ids, spans = joined(windows)
-    model = scoring_model(origin.model_in("float32"), BATCH_TOKENS)
+    model = scoring_model(origin.model_in("float32"))
     found = []
     for opened in each_step(origin, steps):
         params = jax.tree.map(jnp.asarray, opened.language_model)

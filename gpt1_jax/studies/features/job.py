@@ -28,7 +28,6 @@ from gpt1_jax.data.words import (
 )
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.features import Reader, attention_of_text
-from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
@@ -62,7 +61,7 @@ def run(config: FeaturesConfig, workdir: str) -> None:
     devices.configure("highest", compilation_cache(config.compilation_cache_dir))
     layers = config.layers or tuple(range(origin.model.depth + 1))
     params = jax.tree.map(jnp.asarray, origin.language_model)
-    model = scoring_model(origin.model_in(config.dtype), BATCH_TOKENS)
+    model = scoring_model(origin.model_in(config.dtype))
     read = Reader(model, params, layers, mean=config.rows == "mean")
     with MadeOnce(lambda: _words(config, origin)) as words:
         count = sum(len(window.words) for window in _windows(config, origin, words))

@@ -113,7 +113,7 @@ class RunLM(LM):
         tokens = BATCH_TOKENS
         if batch_size != _AUTO:
             tokens = max(tokens, self._batch_size * run.model.max_seq_len)
-        self._model = scoring_model(run.model_in(dtype), tokens)
+        self._model = scoring_model(run.model_in(dtype))
         self._score = Scorer(self._model, run.tokenizer.vocab_size, tokens)
         self._params = jax.tree.map(jnp.asarray, run.language_model)
 

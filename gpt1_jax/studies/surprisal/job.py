@@ -30,7 +30,6 @@ from gpt1_jax.data.words import (
     words_in_sentences,
 )
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report.loss_plot import save_figure
@@ -134,10 +133,10 @@ def _rows(
     summary: "_Summary",
 ) -> Iterator[Row]:
     """The rows of one step."""
-    model = scoring_model(origin.model_in(config.dtype), BATCH_TOKENS)
+    model = scoring_model(origin.model_in(config.dtype))
     params = jax.tree.map(jnp.asarray, origin.language_model)
     columns = _columns(config)
-    for word in score_words(model, params, origin.tokenizer, words, config):
+    for word in score_words(model, params, origin.tokenizer, [words], config):
         summary.add(word)
         values = {name: getattr(word, name) for name in columns}
         cells = {name: _as_it_was(each) for name, each in word.cells.items()}

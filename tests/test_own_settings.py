@@ -1,0 +1,128 @@
+"""Results do not depend on the settings of JAX in somebody's own process."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_run import (
+    SETTINGS,
+    assert_same_run,
+    load_config,
+    set_globally,
+    tiny_overrides,
+)
+
+import gpt1_jax
+from gpt1_jax.parallel.devices import own_settings
+
+TEXT = "the abcd of efgh and a"
+CALLS = {
+    "load": lambda model, _: gpt1_jax.load(str(model.run.folder)).params,
+    "logits": lambda model, _: model.logits(TEXT),
+    "next_tokens": lambda model, _: model.next_tokens(TEXT, 3),
+    "log_probs": lambda model, _: model.log_probs([TEXT, TEXT * 9], "ab "),
+    "hidden_states": lambda model, _: model.hidden_states(TEXT),
+    "features": lambda model, _: model.features(TEXT * 9, 1),
+    "attention": lambda model, _: model.attention(TEXT),
+    "generate": lambda model, _: model.generate(
+        [TEXT, "ab"],
+        seed=3,
+        do_sample=True,
+        max_new_tokens=50,  # more than the cache holds at first, and the context
+        temperature=0.9,
+        top_p=0.9,
+        min_p=0.001,
+        repetition_penalty=1.1,
+    ),
+    "surprisal": lambda model, _: model.surprisal([TEXT, "ab cd\nef"]),
+    "predict": lambda _, tuned: tuned.predict([TEXT, "ab"]),
+}
+
+
+@pytest.fixture(scope="module")
+def models(pretrained, finetuned):
+    return [gpt1_jax.load(str(folder)) for folder in (pretrained, finetuned)]
+
+
+@pytest.fixture(scope="module")
+def answers(models):
+    return {name: call(*models) for name, call in CALLS.items()}
+
+
+def assert_equal(found, expected):
+    """The same values of the same types, bit for bit."""
+    found, expected = map(jax.tree.leaves_with_path, (found, expected))
+    for (place, one), (other_place, other) in zip(found, expected, strict=True):
+        assert place == other_place and type(one) is type(other)
+        np.testing.assert_array_equal(one, other, strict=True)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_answers_are_those_without_a_setting(setting, call, models, answers):
+    if (setting, call) == ("jax_default_prng_impl", "generate"):
+        jax.clear_caches()  # what is compiled does not depend on it, say their keys
+    with set_globally({setting: SETTINGS[setting]}):
+        found = CALLS[call](*models)
+    assert_equal(found, answers[call])
+
+
+def test_runs_are_those_without_settings(
+    pretrained, finetune_base, finetuned, corpus_dir, tmp_path
+):
+    longer = {"model.max_seq_len": 40, "eval.sample_tokens": 4}
+    pretraining = load_config(**{**tiny_overrides(corpus_dir), **longer})
+    finetuning = load_config("sst2", file="finetune", **finetune_base)
+    for config in (pretraining, finetuning):
+        config.train.matmul_precision = "highest"  # the same on a CPU
+    with set_globally(SETTINGS):
+        before = dict(jax.config.values)
+        gpt1_jax.pretrain(pretraining, tmp_path / "one")
+        gpt1_jax.finetune(finetuning, tmp_path / "two")
+        assert jax.config.values == before
+    for name, other in (("one", pretrained), ("two", finetuned)):
+        assert_same_run(tmp_path / name, other, 12)
+
+
+def test_the_callers_settings_are_put_back():
+    """After an error, in the caller's own thread and in none but its own."""
+    # Of the guard, the process's value is only kept for each direction.
+    names = [*SETTINGS, "jax_transfer_guard_device_to_host"]
+
+    def values():
+        return [jax.config.values[name] for name in names]
+
+    @own_settings()
+    def inside():
+        return values()
+
+    own, elsewhere = inside(), []
+    with set_globally(SETTINGS):
+        theirs = values()
+        with pytest.raises(RuntimeError), own_settings(), own_settings():
+            assert values() == inside() == own
+            thread = threading.Thread(target=lambda: elsewhere.append(values()))
+            thread.start()
+            thread.join()
+            raise RuntimeError
+        assert values() == theirs and elsewhere == [theirs]
+        assert all(one != other for one, other in zip(theirs, own, strict=True))
+
+
+def test_nothing_is_compiled_again_for_them():
+    traced = []
+
+    @jax.jit
+    def double(x):
+        traced.append(x)
+        return x + x
+
+    double(jnp.float32(1))
+    with own_settings():
+        double(jnp.float32(1))
+    assert len(traced) == 1
+    with set_globally(SETTINGS), own_settings():
+        double(np.float32(1))
+    assert len(traced) == 1
