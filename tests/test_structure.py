@@ -44,6 +44,7 @@ GUESTS = {
     *("jobs", "jobs.pretrain", "report", "report.loss_plot"),
 }
 BY_NAME = {"kernels", "studies"}  # imported only by name, or by these
+MODULE_BY_NAME = "gpt1_jax.parallel.overlap"
 # Modules beside the studies that several of them share.
 SHARED_BY_STUDIES = {
     path.stem for path in (PACKAGE / "studies").glob("*.py") if path.stem != "__init__"
@@ -204,6 +205,7 @@ for name in names:
 def test_kernels_and_studies_are_reached_by_name(path):
     here = path.relative_to(PACKAGE).parts
     for name in imported(ast.parse(path.read_text())):
+        assert not f"{name}.".startswith(f"{MODULE_BY_NAME}."), f"imports {name}"
         top, *rest = name.split(".")
         if top != "gpt1_jax" or not rest or rest[0] not in BY_NAME:
             continue
