@@ -1,6 +1,5 @@
 """Dense layer and LayerNorm as Flax modules."""
 
-from pkgutil import resolve_name
 from typing import Any
 
 import flax.linen as nn
@@ -8,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 
+from gpt1_jax.errors import find_named
 from gpt1_jax.ops.layer_norm import FUSED, Branch, layer_norm
 from gpt1_jax.ops.products import Activation, Transposed, dense, matmul
 
@@ -54,5 +54,6 @@ class LayerNorm(nn.Module):
         scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
         bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
         if branch is not None:
-            return resolve_name(FUSED)(x, branch, scale, bias)
+            fused = find_named(FUSED, "config.model.layer_norm_form=fused", "use plain")
+            return fused(x, branch, scale, bias)
         return layer_norm(x, scale, bias, self.dtype)

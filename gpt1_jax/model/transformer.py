@@ -14,7 +14,6 @@ the attention probabilities, the attention output and the MLP output.
 import dataclasses
 import functools
 from collections.abc import Callable
-from pkgutil import resolve_name
 from typing import Any
 
 import flax.linen as nn
@@ -22,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.errors import find_named
 from gpt1_jax.model.context import Cache, Context
 from gpt1_jax.model.embedding import embed
 from gpt1_jax.model.layers import Dense, LayerNorm
@@ -151,7 +151,11 @@ class Attention(nn.Module):
     ) -> jax.Array:
         """Attention within whole sequences: [.., 3 D] to [.., D] for each token."""
         cfg, noise, unpadding = self.config, context.noise, context.unpadding
-        form = resolve_name(FORMS[cfg.attention_form])
+        form = find_named(
+            FORMS[cfg.attention_form],
+            f"config.model.attention_form={cfg.attention_form}",
+            "use blocked",
+        )
 
         def attend(qkv: jax.Array, noise: Noise | None, **options: int) -> jax.Array:
             parts = split_heads(qkv, cfg.num_heads)
