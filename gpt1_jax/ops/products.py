@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.custom_partitioning import custom_partitioning
 from jax.experimental.layout import Layout, with_layout_constraint
 
 
@@ -237,19 +236,9 @@ def in_order(x: jax.Array) -> jax.Array:
     return on_gpu(_row_major, lambda x: x, x)
 
 
-@custom_partitioning
 def _row_major(x: jax.Array) -> jax.Array:
+    # Not for arrays that XLA splits over devices: it would gather them.
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
-
-
-def _partition(mesh: jax.sharding.Mesh, arguments: Any, result: Any) -> Any:
-    """Lays out each device's own part; XLA would gather the whole array on each."""
-    del result
-    sharding = arguments[0].sharding
-    return mesh, _row_major.fun, sharding, (sharding,)
-
-
-_row_major.def_partition(partition=_partition, sharding_rule="... -> ...")
 
 
 def wait_for_gradient(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:

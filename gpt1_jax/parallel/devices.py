@@ -176,9 +176,6 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     jax.config.update("jax_enable_x64", False)
     jax.config.update("jax_default_matmul_precision", matmul_precision)
     jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
-    # `ops.products.row_major` puts a memory address, new in every process, into the
-    # cache key of every program that calls it, so none of them would be found again.
-    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
 
 
 def check_jax() -> None:
