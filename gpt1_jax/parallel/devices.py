@@ -39,11 +39,6 @@ _PEAK_FLOPS = {
 # unless its arrays are very small (0.7.2, 0.8.0 and 0.8.1 were tried).
 OLDEST_JAX = (0, 8, 2)
 
-# What `configure` sets of the folder of compiled programs, for the whole process.
-CACHE_SETTINGS = (
-    "jax_compilation_cache_dir",
-    "jax_remove_custom_partitioning_ptr_from_cache_key",
-)
 
 # Linux lists the control groups of a process and their limits here.
 _GROUPS_FILE = Path("/proc/self/cgroup")
@@ -205,10 +200,7 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     check_jax()
     if jax.config.values["jax_default_matmul_precision"] != matmul_precision:
         jax.config.update("jax_default_matmul_precision", matmul_precision)
-    # `ops.products.row_major` puts a memory address, new in every process, into the
-    # cache key of every program that calls it, so none of them would be found again.
-    for name, value in zip(CACHE_SETTINGS, (compilation_cache_dir, True), strict=True):
-        jax.config.update(name, value)
+    jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
 
 
 def check_jax() -> None:
