@@ -167,14 +167,16 @@ def likely_flops() -> float | None:
 def own_settings() -> Iterator[None]:
     """The settings of JAX that the package computes with, whatever the caller's are.
 
-    Some would change results without a word (the generator of random numbers, 64 bits),
-    others refuse what the package does (promotion, transfers). They hold in the thread
-    that enters, until it leaves, and need no recompilation where they are the
-    defaults. Also a decorator of functions, but not of generators, whose caller would
-    have them between two values.
+    Some would change results without a word (the generator of random numbers, how sums
+    are rounded without jit), others refuse what the package does (promotion,
+    transfers). All of them are JAX's defaults, so that nothing is compiled again for
+    them. They hold in the thread that enters, until it leaves.
 
-    What only helps to debug stays the caller's, like the precision of products and the
-    devices.
+    Also a decorator of functions. Not of generators: it would end before the first
+    value is asked for.
+
+    The precision of products, the devices and what looks for NaNs or leaks stay the
+    caller's.
     """
     with (
         jax.enable_x64(False),
@@ -183,6 +185,7 @@ def own_settings() -> Iterator[None]:
         jax.default_prng_impl("threefry2x32"),
         jax.threefry_partitionable(True),
         jax.transfer_guard("allow"),
+        jax.disable_jit(False),
     ):
         yield
 
