@@ -66,5 +66,5 @@ def test_without_the_module_a_step_is_compiled_as_ever(monkeypatch):
 def test_a_module_that_lacks_another_is_no_missing_one(monkeypatch):
     monkeypatch.delitem(sys.modules, exchange.OVERLAP)
     monkeypatch.setitem(sys.modules, "gpt1_jax.parallel.mesh", None)
-    with pytest.raises(ModuleNotFoundError, match="parallel.mesh"):
+    with pytest.raises(ModuleNotFoundError, match=r"parallel\.mesh"):
         compiler_options(make_mesh("full"))
