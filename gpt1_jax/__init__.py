@@ -9,7 +9,11 @@
 Nothing heavy is imported before it is used.
 """
 
+import sys
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
+
+from gpt1_jax.errors import find_named
 
 if TYPE_CHECKING:
     import ml_collections
@@ -18,6 +22,24 @@ if TYPE_CHECKING:
     from gpt1_jax.trained_model import TrainedModel
 
 __version__ = "1.0.0"
+
+
+class _NothingElse:
+    """Ends the search for a module that the folder of this package does not have.
+
+    Another checkout may be installed as editable. The finder that its installation
+    adds would offer that one's module in place of what a copy lacks.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Refuses modules of this package, which a finder before this looked for."""
+        if name.rpartition(".")[0] == __name__:
+            raise ModuleNotFoundError(f"There is no {name} in {__path__[0]}", name=name)
+
+
+if PathFinder in sys.meta_path:
+    sys.meta_path.insert(sys.meta_path.index(PathFinder) + 1, _NothingElse)
 
 
 def load(folder: str, step: "int | str" = "default") -> "TrainedModel":
@@ -33,9 +55,7 @@ def load(folder: str, step: "int | str" = "default") -> "TrainedModel":
       FileNotFoundError: if there is no run, or no checkpoint of that step.
       ValueError: if a file is damaged, or `step` is not a valid value.
     """
-    from gpt1_jax import trained_model
-
-    return trained_model.load(folder, step)
+    return find_named("gpt1_jax.trained_model:load", "gpt1_jax.load")(folder, step)
 
 
 def defaults(job: str) -> "ml_collections.ConfigDict":
@@ -48,9 +68,7 @@ def defaults(job: str) -> "ml_collections.ConfigDict":
     Raises:
       ValueError: if there is no such job or preset.
     """
-    from gpt1_jax import scripting
-
-    return scripting.defaults(job)
+    return find_named("gpt1_jax.scripting:defaults", "gpt1_jax.defaults")(job)
 
 
 def pretrain(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResult":
@@ -68,9 +86,9 @@ def pretrain(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResul
       gpt1_jax.runs.signals.Stopped: after a signal, once the state is saved.
       FloatingPointError: if training has diverged.
     """
-    from gpt1_jax import scripting
-
-    return scripting.pretrain(config, folder)
+    return find_named("gpt1_jax.scripting:pretrain", "gpt1_jax.pretrain")(
+        config, folder
+    )
 
 
 def finetune(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResult":
@@ -86,6 +104,6 @@ def finetune(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResul
     Raises:
       As `pretrain`.
     """
-    from gpt1_jax import scripting
-
-    return scripting.finetune(config, folder)
+    return find_named("gpt1_jax.scripting:finetune", "gpt1_jax.finetune")(
+        config, folder
+    )

@@ -6,7 +6,6 @@ that of files of a dataset their paths.
 
 import functools
 import operator
-import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from gpt1_jax import config as config_lib
 from gpt1_jax.config.checks import Place, marked_keys, split_paths
 from gpt1_jax.config.sections import JobConfig
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import UserError, find_named
 
 # What makes a folder of an address, by scheme; imported on demand. It takes the
 # address, the key that holds it, and whether the folder must be a run folder.
@@ -72,13 +71,15 @@ def _fetch_files(paths: str, key: str) -> str:
     scheme, is_address, _ = paths.partition("://")
     if not (is_address and scheme in _FETCH_FILES):  # perhaps the name of a dataset
         return paths
-    return str(pkgutil.resolve_name(_FETCH_FILES[scheme])(paths, key))
+    fetch = find_named(_FETCH_FILES[scheme], f"{key}={paths}")
+    return str(fetch(paths, key))
 
 
 def _resolve(place: str, key: str, fetch: Mapping[str, str], *options: Any) -> str:
     scheme, is_address, _ = place.strip().partition("://")
     if is_address and scheme in fetch:
-        return pkgutil.resolve_name(fetch[scheme])(place.strip(), key, *options)
+        found = find_named(fetch[scheme], f"{key}={place}" if key else place)
+        return found(place.strip(), key, *options)
     if _NAME.fullmatch(place) and not Path(place.partition("/")[0]).exists():
         named = f"{key}={place!r}" if key else repr(place)
         raise UserError(

@@ -27,23 +27,27 @@ class TryAgain(OSError):
     """A temporary failure: the same command may succeed later (exit code 75)."""
 
 
-def find_named(name: str, needed_by: str, otherwise: str) -> Any:
-    """Imports an object by its name MODULE:NAME.
+def find_named(name: str, needed_by: str, otherwise: str = "") -> Any:
+    """Imports what a table names.
 
     Args:
-      name: MODULE:NAME, the module and the object in it.
+      name: MODULE, or MODULE:NAME for an object in it.
       needed_by: what needs it, such as a configuration key and its value.
-      otherwise: how to do without it, for the message.
+      otherwise: how to do without it, for the message; empty if there is no way.
 
     Raises:
-      MissingPackage: if the module, or a package that it imports, is not installed.
+      MissingPackage: if the module is not in this copy of the package, or a package
+        that it imports is not installed.
     """
     try:
         return pkgutil.resolve_name(name)
     except ModuleNotFoundError as error:
+        missing, way_out = str(error.name), "is not installed; install it"
+        if missing.startswith("gpt1_jax."):
+            way_out = "this copy of the package does not have; copy it, too"
         raise MissingPackage(
-            f"{needed_by} needs {error.name}, which is not installed; install it, or "
-            f"{otherwise}."
+            f"{needed_by} needs {missing}, which {way_out}"
+            f"{otherwise and ', or ' + otherwise}."
         ) from error
 
 

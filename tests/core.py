@@ -3,8 +3,9 @@
     python tests/core.py FOLDER
 
 The core is what `gpt1_jax.jobs.pretrain` imports, imports inside functions counted,
-with the command line and `configs/pretrain.py`. Of the tests, those go along that need
-nothing else.
+with the command line and `configs/pretrain.py`, whose values are changed where they ask
+for more. Of the tests, those go along that need nothing else. A README says what is
+there, and what is not.
 """
 
 import ast
@@ -17,15 +18,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gpt1_jax"
 DOOR = ("", "__main__", "addresses", "main", "program")  # the command line
-_ALSO = ("LICENSE", "pyproject.toml", "setup.cfg", "configs/pretrain.py")
-_TESTED = (
-    *("config", "data", "inference", "jobs", "model", "ops", "parallel", "runs"),
-    "training",
-)
+_ALSO = ("LICENSE", "pyproject.toml", "setup.cfg")
+_RECIPE = "configs/pretrain.py"
+_VALUES = {  # of the recipe: what the core can do by itself
+    'source="builtin",': 'source="text",',
+    'train="",': 'train="gpt1_jax/**/*.py",',
+    "tensorboard=True,": "tensorboard=False,",
+}
+_TESTED = (*("config", "data", "jobs", "model", "ops", "parallel", "runs", "training"),)
 _TESTS_OF_ALL = ("test_main.py", "test_resume.py")
-# In a test: what is of other jobs, or of the repository around the package.
+# In a test: what is of other jobs, found by name, or of the repository around.
 _ELSEWHERE = re.compile(
     r"configs/(?!pretrain)|gpt1_jax\.load\b|\b(JOBS|STUDIES)\b|\bfile=|\bROOT\b"
+    r"|tensorboard=True|source=\"builtin\"|eval__sample|plots/"
 )
 
 
@@ -232,6 +237,100 @@ def _with_their_helpers(texts: dict[Path, str]) -> dict[Path, str]:
     return {path: texts[path] for path in sorted(kept)}
 
 
+# --- the README ---------------------------------------------------------------------
+
+_README = """\
+# Pre-training a GPT, copied out of gpt1_jax
+
+{modules} modules of {lines:,} lines that turn text into a trained model (Radford et al.
+2018, eq. 1 and 2), and the command line. `python tests/core.py FOLDER` copied them.
+
+## Run it
+
+With the packages of `setup.cfg` installed, in this folder:
+
+```bash
+python -m gpt1_jax.main --config=configs/pretrain.py:quickstart
+```
+
+A model of four layers learns to write this code, in minutes: `data.train` in
+`configs/pretrain.py` names the modules themselves. Text of your own, and all keys:
+
+```bash
+python -m gpt1_jax.main --config=configs/pretrain.py:quickstart \\
+    --config.data.train='books/*.txt'
+python -m gpt1_jax.main --config=configs/pretrain.py --help
+```
+
+`python -m pytest tests` runs those tests of the package that need nothing else.
+
+## Change it
+
+| to change | look into |
+| --- | --- |
+| the model, attention | `gpt1_jax/model/transformer.py`, `gpt1_jax/ops/attention.py` |
+| the loss and the step | `gpt1_jax/training/steps.py` |
+| the optimizer | `gpt1_jax/training/optimizer.py` |
+| what is read when | `gpt1_jax/data/windows.py` |
+| a value of the configuration | `configs/pretrain.py`, `gpt1_jax/config/sections.py` |
+
+## What is here
+
+| in `gpt1_jax/` | modules | lines | |
+| --- | ---: | ---: | --- |
+{here}
+
+## What is not here
+
+Fine-tuning, all other jobs and studies, and what pre-training finds by name: a line
+says that it is missing, and training goes on without sampled text, the plot of the loss
+and kernels. To have one of these, copy its module from gpt1_jax, and what that imports.
+A gpt1_jax that is installed besides is not looked into.
+
+| in `gpt1_jax/` | |
+| --- | --- |
+{missing}
+"""
+
+
+def _readme(core: set[str], carried: set[str]) -> str:
+    """What the copy is, for its reader: what it has, what it lacks, how to begin."""
+    paths = module_paths()
+    rooms = sorted({name.partition(".")[0] for name in core})
+    sizes = {room: size({n for n in core if n.split(".")[0] == room}) for room in rooms}
+    modules, lines = size(core)
+    return _README.format(
+        modules=modules,
+        lines=lines,
+        here="\n".join(
+            f"| {room} | {number} | {length:,} | {_says(paths[room])} |"
+            for room, (number, length) in sizes.items()
+        ),
+        missing="\n".join(
+            f"| {name} | {_says(paths[name])} |"
+            for name in sorted(_named({paths[name] for name in carried}) - carried)
+        ),
+    )
+
+
+def _says(path: Path) -> str:
+    """The first sentence of a module's docstring."""
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    first = re.split(r"\.(?=\s|$)", docstring.replace("|", "\\|"))[0]
+    return first.partition("\n\n")[0].replace("\n", " ")
+
+
+def _named(paths: set[Path]) -> set[str]:
+    """The modules that tables name: "gpt1_jax.MODULE:NAME" or "gpt1_jax.MODULE"."""
+    found = set()
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = re.fullmatch(r"gpt1_jax\.([\w.]+)(:\w+)?", node.value)
+                found |= {named[1]} if named else set()
+    return found & set(module_paths())
+
+
 # --- the folder ---------------------------------------------------------------------
 
 
@@ -245,6 +344,14 @@ def write_core(folder: Path) -> set[str]:
         target = folder / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+    recipe = (ROOT / _RECIPE).read_text()
+    for value, other in _VALUES.items():
+        if recipe.count(value) != 1:
+            raise ValueError(f"{_RECIPE} does not have {value} once.")
+        recipe = recipe.replace(value, other)
+    (folder / _RECIPE).parent.mkdir()
+    (folder / _RECIPE).write_text(recipe)
+    (folder / "README.md").write_text(_readme(core, carried))
     (folder / "gpt1_jax" / "py.typed").touch()
     (folder / "gpt1_jax" / "configs").symlink_to("../configs")
     for path, text in core_tests(carried).items():

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 
 import pytest
-from core import ROOT, closure, module_paths, size, write_core
+from core import PACKAGE, ROOT, closure, module_paths, size, write_core
+from setuptools.command import editable_wheel
 from tiny_run import (
     as_flags,
     assert_same_run,
@@ -15,13 +17,30 @@ from tiny_run import (
 )
 
 PROGRAM = ("-m", "gpt1_jax.main", "--config=configs/pretrain.py:quickstart")
-# Prints the modules that a pre-training has imported, as it ends.
+# Prints the modules of the package that a pre-training has imported, as it ends.
 LIST_MODULES = """
 import atexit, json, sys
-atexit.register(lambda: print("modules", json.dumps(sorted(sys.modules))))
+def list_modules():
+    ours = {n: m.__file__ for n, m in sys.modules.items() if n.startswith("gpt1_jax.")}
+    print("modules", json.dumps([len(sys.modules), ours]))
+atexit.register(list_modules)
 sys.argv[0] = "gpt1_jax"
 from gpt1_jax.main import run
 run()
+"""
+# Prints what a copy says of what it lacks.
+ASK = """
+import importlib
+import gpt1_jax
+def ask(function, *arguments):
+    try:
+        print("found", function(*arguments))
+    except ImportError as error:
+        print(type(error).__name__, error, sep=": ")
+ask(gpt1_jax.load, "first")
+ask(gpt1_jax.defaults, "pretrain:quickstart")
+ask(importlib.import_module, "gpt1_jax.kernels.attention")
+ask(importlib.import_module, "gpt1_jax.inference.scoring")
 """
 
 
@@ -33,24 +52,38 @@ def core(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pretrain(core, corpus_dir):
-    """Pre-trains in a folder below the core; returns what was printed."""
-    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+def run(core, tmp_path_factory):
+    """Runs Python in the core; the checkout is installed beside it, as editable."""
+    beside = tmp_path_factory.mktemp("beside")
+    mapping = {"gpt1_jax": str(PACKAGE)}
+    finder = editable_wheel._finder_template("beside", mapping, {})
+    (beside / "sitecustomize.py").write_text(f"{finder}\ninstall()\n")
+    env = {**os.environ, "PYTHONPATH": str(beside)}
 
-    def run(workdir, *flags, program=PROGRAM, cwd=core):
-        tiny = as_flags(tiny_overrides(corpus_dir))
+    def run(*arguments, cwd=core, code=0):
         done = subprocess.run(
-            [sys.executable, *program, *tiny, f"--workdir={workdir}", *flags],
+            [sys.executable, *map(str, arguments)],
             cwd=cwd,
             env=env,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        assert done.returncode == 0, done.stdout
+        assert done.returncode == code, done.stdout
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="module")
+def pretrain(run, corpus_dir):
+    """Pre-trains in a folder below the core; returns what was printed."""
+    tiny = as_flags(tiny_overrides(corpus_dir))
+
+    def pretrain(workdir, *flags, program=PROGRAM, **how):
+        return run(*program, *tiny, f"--workdir={workdir}", *flags, **how)
+
+    return pretrain
 
 
 def steps(folder):
@@ -58,13 +91,11 @@ def steps(folder):
 
 
 @pytest.mark.slow
-def test_the_core_pretrains_samples_resumes_and_goes_on(
-    core, pretrain, tmp_path, capsys
-):
-    flags = ("--config.checkpoint.milestone_steps=0,2", "--config.eval.sample_tokens=4")
+def test_the_core_pretrains_resumes_and_goes_on(core, pretrain, tmp_path, capsys):
+    flags = ("--config.checkpoint.milestone_steps=0,2",)
     printed = pretrain("first", *flags, program=("-c", LIST_MODULES, PROGRAM[-1]))
-    assert "  | " in printed and "Loss curve" in printed
-    assert_only_the_core_was_loaded(printed, capsys)
+    assert "No plot of the loss: that needs gpt1_jax.report, which this" in printed
+    assert_only_the_core_was_loaded(core, printed, capsys)
     first = core / "first"
     assert {0, 2, 12} <= set(steps(first))
 
@@ -84,39 +115,77 @@ def test_the_core_pretrains_samples_resumes_and_goes_on(
     assert_same_run(first, tmp_path / "whole", 12)
 
 
-def assert_only_the_core_was_loaded(printed, capsys):
+@pytest.mark.slow
+def test_the_core_trains_on_its_own_modules_by_default(run, corpus_dir, tmp_path):
+    given = tiny_overrides(corpus_dir)
+    for name in ("data.source", "data.train", "log.tensorboard", "eval.sample_tokens"):
+        del given[name]  # those of the copied recipe
+    given |= {"data.cache_dir": tmp_path, "train.num_steps": 2, "eval.max_batches": 1}
+    given["optimizer.warmup_steps"] = 1
+    printed = run(*PROGRAM, *as_flags(given))
+    assert printed.count("No sampled text: that needs gpt1_jax.inference, which") == 1
+    assert "Done: 2 steps, in " in printed
+
+
+@pytest.mark.slow
+def test_what_the_core_lacks_is_not_found_beside_it(core, run, pretrain):
+    lacks = "which this copy of the package does not have; copy it, too"
+    assert run("-c", ASK).splitlines() == [
+        f"MissingPackage: gpt1_jax.load needs gpt1_jax.trained_model, {lacks}.",
+        f"MissingPackage: gpt1_jax.defaults needs gpt1_jax.scripting, {lacks}.",
+        *(
+            f"ModuleNotFoundError: There is no gpt1_jax.{name} in {core}/gpt1_jax"
+            for name in ("kernels", "inference")
+        ),
+    ]
+    builtin = "--config.data.source=builtin", "--config.data.train="
+    for flags, module in (
+        (builtin, "data.builtin"),
+        (["--config.log.tensorboard=True"], "runs.tensorboard"),
+        (["--config.init_from=hf://ORG/NAME"], "interop"),
+        (["--config.model.attention_form=fused"], "kernels"),
+    ):
+        printed = pretrain("refused", *flags, code=1)
+        assert f" needs gpt1_jax.{module}, {lacks}" in printed
+        assert "Traceback" not in printed
+
+
+def assert_only_the_core_was_loaded(folder, printed, capsys):
     line = next(line for line in printed.splitlines() if line.startswith("modules "))
-    loaded = json.loads(line.removeprefix("modules "))
-    ours = {name.removeprefix("gpt1_jax.") for name in loaded if "gpt1_jax." in name}
+    number, loaded = json.loads(line.removeprefix("modules "))
+    elsewhere = [path for path in loaded.values() if not path.startswith(f"{folder}/")]
+    assert elsewhere == []
+    ours = {name.removeprefix("gpt1_jax.") for name in loaded}
     core = closure("jobs.pretrain")
     assert ours - closure("main", "program") <= core
     with capsys.disabled():
         for name, names in (("the core", core), ("loaded by a pre-training", ours)):
             modules, lines = size(names)
             print(f"\n{name}: {modules} modules, {lines:,} lines", end="")
-        print(f"; with all packages {len(loaded):,} modules")
+        print(f"; with all packages {number:,} modules")
 
 
 @pytest.mark.slow
-def test_the_tests_of_the_core_pass(core):
+def test_the_tests_of_the_core_pass(run):
     some = ("ops/test_dropout.py", "training/test_fit.py", "config/test_checks.py")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "0",
-            "-x",
-            *(f"tests/{name}" for name in some),
-        ],
-        cwd=core,
-        env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST")},
-        text=True,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
+    run("-m", "pytest", "-q", "-n", "0", "-x", *(f"tests/{name}" for name in some))
+
+
+def test_the_core_says_what_it_has_and_what_it_lacks(core):
+    page = (core / "README.md").read_text()
+    modules, lines = size(closure("jobs.pretrain"))
+    assert f"\n{modules} modules of {lines:,} lines that " in page
+    has, lacks = page.split("## What is not here")
+    for name in re.findall(r"`((?:gpt1_jax|configs)/[\w/]*\.py)`", page):
+        assert (core / name).exists(), name
+    for name in re.findall(r"(?m)^\| ([a-z][\w.]*) \| \d", has):
+        assert list((core / "gpt1_jax").glob(f"{name}*")), name
+    missing = re.findall(r"(?m)^\| ([a-z][\w.]*) \| \w", lacks)
+    assert {"data.builtin", "kernels", "inference.generation", "trained_model"} <= {
+        *missing
+    }
+    for name in missing:
+        assert not list((core / "gpt1_jax").glob(f"{name.replace('.', '/')}*")), name
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from core import PACKAGE, closure, imported
+from core import PACKAGE, closure, imported, module_paths
 from tiny_run import setup_cfg
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -38,10 +38,6 @@ ORDER = [
 CORE = {
     *("errors", "formats", "config", "ops", "parallel", "data", "model", "runs"),
     "training",
-}
-GUESTS = {
-    *("inference", "inference.decoding", "inference.sampling"),
-    *("jobs", "jobs.pretrain", "report", "report.loss_plot"),
 }
 BY_NAME = {"kernels", "studies"}  # imported only by name, or by these
 MODULE_BY_NAME = "gpt1_jax.parallel.overlap"
@@ -215,10 +211,24 @@ def test_kernels_and_studies_are_reached_by_name(path):
             assert rest[1] in own, f"{here[1]} imports the study {rest[1]}"
 
 
-def test_pretraining_imports_the_core_and_its_guests():
+def test_pretraining_imports_the_core_alone():
     found = closure("jobs.pretrain")
     others = {name for name in found if name.partition(".")[0] not in CORE}
-    assert others == GUESTS
+    assert others == {"jobs", "jobs.pretrain"}
+
+
+def test_what_a_table_names_is_there():
+    paths = module_paths()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = node.value if isinstance(node, ast.Constant) else None
+            named = isinstance(text, str) and re.fullmatch(
+                r"gpt1_jax\.([\w.]+):(\w+)", text
+            )
+            if named:
+                assert named[1] in paths, f"{path}: {text}"
+                body = ast.parse(paths[named[1]].read_text()).body
+                assert named[2] in {getattr(each, "name", "") for each in body}, text
 
 
 def test_every_room_has_a_rank_and_every_rank_a_room():

@@ -161,7 +161,7 @@ def with_kernels(model: ModelConfig) -> ModelConfig:
 
     A run takes them too if they are right on the chip and known to be faster there.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for name, usual in USUAL.items():
         if getattr(model, f"{name}_form") == AUTO:
             shape = array_shape(name, model, model.max_seq_len)

@@ -97,7 +97,7 @@ def attention_times(kernels: Kernels, flags: argparse.Namespace) -> list[Any]:
     from benchmarks.peers import jax_pieces
     from gpt1_jax.ops.attention import causal_attention
 
-    module = kernels.attention
+    module: Any = kernels.attention
 
     def with_plan(plan: Any) -> harness.Case:
         kept, module.PLAN = module.PLAN, plan

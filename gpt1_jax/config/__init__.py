@@ -9,13 +9,13 @@ value and a way out.
 
 import dataclasses
 import importlib
-import pkgutil
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from gpt1_jax.config.checks import make_section, require
 from gpt1_jax.config.sections import JobConfig, ModelConfig
+from gpt1_jax.errors import find_named
 from gpt1_jax.formats import FORMAT, VERSION
 
 
@@ -27,11 +27,11 @@ class Job(NamedTuple):
 
     def config_class(self) -> type[JobConfig]:
         """Imports the class of the job's configuration."""
-        return pkgutil.resolve_name(self.config)
+        return find_named(self.config, "config.job")
 
     def import_module(self) -> ModuleType:
         """Imports the module that does the job: `run(config, workdir)`."""
-        return importlib.import_module(self.module)
+        return find_named(self.module, "config.job")
 
 
 # By name; a job's modules are imported on demand. A study is a folder in

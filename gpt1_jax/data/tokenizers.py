@@ -12,7 +12,6 @@ import abc
 import hashlib
 import json
 import os
-import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -132,7 +131,7 @@ def load_tokenizer(place: str | os.PathLike[str]) -> Tokenizer:
             raise _damaged(folder, f"lacks {name}")
         if sha256(folder / name) != checksum:
             raise _damaged(folder, f"holds a {name} that differs from its checksum")
-    cls = pkgutil.resolve_name(f"gpt1_jax.data.{_KINDS[kind]}")
+    cls = find_named(f"gpt1_jax.data.{_KINDS[kind]}", str(folder))
     try:
         tokenizer: Tokenizer = cls.load(found)
     except (OSError, ImportError):

@@ -1,11 +1,13 @@
 """Text from a language model: prompts in, continuations out."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import Seed, check_encodable, check_value
-from gpt1_jax.config.sections import SamplingConfig
+from gpt1_jax.config.sections import DEFAULT_SAMPLING, EvalConfig, SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.decoding import TOKEN_BYTES, Continuation, Decoder
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel.devices import require_memory
@@ -169,3 +171,54 @@ class Generator:
         found = ((text.find(stop), stop) for stop in self._stop_strings)
         ends = [start + len(stop) for start, stop in found if start >= 0]
         return min(ends, default=None)
+
+
+class TextSampler:
+    """Continues the prompt of pre-training, which finds this class by name.
+
+    Args:
+      model: configuration of the language model.
+      config: prompt, length (at least 1), temperature and top-k.
+      tokenizer: the model's tokenizer.
+      seed: the random seed of the samples.
+
+    Raises:
+      ValueError: if the prompt leaves no room for a sample, or the host cannot hold it.
+    """
+
+    def __init__(
+        self, model: ModelConfig, config: EvalConfig, tokenizer: Tokenizer, seed: int
+    ):
+        self._tokenizer, self._seed = tokenizer, seed
+        # After a newline: the model has no start token.
+        self._prompt = [
+            tokenizer.newline_id,
+            *tokenizer.encode(config.sample_prompt),
+        ]
+        if len(self._prompt) >= model.max_seq_len:
+            raise UserError(
+                f"config.eval.sample_prompt takes {len(self._prompt)} tokens; with "
+                f"config.model.max_seq_len={model.max_seq_len} there is no room to "
+                "continue it. Shorten the prompt."
+            )
+        require_memory(
+            f"config.eval.sample_tokens={config.sample_tokens}",
+            config.sample_tokens * TOKEN_BYTES,
+            "Lower it.",
+            on_host=True,
+        )
+        sampling = dataclasses.replace(
+            DEFAULT_SAMPLING,
+            max_new_tokens=config.sample_tokens,
+            do_sample=True,
+            temperature=config.sample_temperature,
+            top_k=config.sample_top_k,
+        )
+        self._decode = Decoder(model, tokenizer.vocab_size, sampling, batch_size=1)
+
+    def __call__(self, params: Params) -> str:
+        """A continuation of the prompt; the same for the same parameters and seed."""
+        sample = Continuation("", self._prompt, self._seed)
+        for _ in self._decode(params, [sample]):
+            pass
+        return self._tokenizer.decode([*self._prompt, *sample.tokens]).strip("\n")

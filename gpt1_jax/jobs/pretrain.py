@@ -13,11 +13,11 @@ from gpt1_jax.data import windows
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.shards import Corpus, TokenReader
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import MissingPackage, find_named
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import gathered, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
-from gpt1_jax.report.loss_plot import plot_loss
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
@@ -55,12 +55,7 @@ from gpt1_jax.training.optimizer import (
     make_optimizer,
 )
 from gpt1_jax.training.steps import jit_step, make_pretrain_step
-from gpt1_jax.training.validation import (
-    TextSampler,
-    Validation,
-    describe_loss,
-    loss_metrics,
-)
+from gpt1_jax.training.validation import Validation, describe_loss, loss_metrics
 
 _BUILTIN_WARNING = """\
 WARNING: this recipe is for a corpus of your own. The built-in one, documentation found
@@ -68,6 +63,12 @@ on this machine, is fine for a first try but too small for GPT-1. Name a corpus 
   --config.data.source=text --config.data.train='books/train/*.txt'
   or --config.data.source=tfds --config.data.train=lm1b:train
 and see configs/pretrain.py:quickstart for a run that takes minutes."""
+
+# What shows how training goes is found by name; without it, training goes on.
+_GUESTS = {
+    "sampled text": "gpt1_jax.inference.generation:TextSampler",
+    "plot of the loss": "gpt1_jax.report.loss_plot:plot_loss",
+}
 
 _SHORT = 1e13  # floating-point operations, for which no time is announced
 _WORTH_SAYING = 0.01  # of the time
@@ -99,14 +100,15 @@ def run(config: PretrainConfig, workdir: str) -> None:
         _announce(config, prepared, corpus, tokenizer, origin)
         first_step, last_step = fit(prepared), prepared.num_steps
         if is_main_process():
-            picture = plot_loss(folder, "loss", "nats per token")
             done = f"Done: {last_step:,} steps, in {folder}."
             if first_step == last_step:
                 done = (
                     f"Nothing to do: the run in {folder} had finished at step "
                     f"{last_step:,}."
                 )
-            say(f"{done}\nLoss curve: {picture}")
+            say(done)
+            if plot_loss := _find_guest("plot of the loss"):
+                say(f"Loss curve: {plot_loss(folder, 'loss', 'nats per token')}")
 
 
 def prepare_run(
@@ -255,7 +257,9 @@ def _evaluation(
         host_rows(config.eval.batch_size),
     )
     validation = Validation(model, held_out, config.eval.max_batches, mesh)
-    sample = TextSampler(model, config.eval, tokenizer, config.seed)
+    sample = None
+    if config.eval.sample_tokens and (sampler := _find_guest("sampled text")):
+        sample = sampler(model, config.eval, tokenizer, config.seed)
 
     def evaluate(
         params: Any, step: int, stopped: Callable[[], bool]
@@ -265,12 +269,21 @@ def _evaluation(
             return None
         metrics: dict[str, Any] = loss_metrics(loss, corpus.valid)
         say(describe_loss(step, metrics))
-        if config.eval.sample_tokens:
+        if sample:
             metrics["sample"] = sample(gathered(mesh, params))
             say("  | " + metrics["sample"].replace("\n", "\n  | "))
         return metrics
 
     return evaluate
+
+
+def _find_guest(what: str) -> Any:
+    """One of `_GUESTS`; None, and a line that says so, if it is missing."""
+    try:
+        return find_named(_GUESTS[what], "that")
+    except MissingPackage as missing:
+        say(f"No {what}: {missing}")
+        return None
 
 
 def _steps_of_origin(

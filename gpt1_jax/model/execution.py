@@ -9,13 +9,13 @@ by layer on several devices.
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from pkgutil import resolve_name
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.errors import find_named
 from gpt1_jax.ops import attention, layer_norm, products
 from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.lstm import lstm
@@ -160,7 +160,10 @@ class Execution:
         site = block_site(layer, _IN_LAYERS[name])
         where = self.model.resid_dropout, self.noise, site, self.token_rows
         added = layer_norm.Branch(*branch, *where)
-        return resolve_name(layer_norm.FUSED)(h, added, *weights)
+        fused = find_named(
+            layer_norm.FUSED, "config.model.layer_norm_form=fused", "use plain"
+        )
+        return fused(h, added, *weights)
 
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, layer: Layer
@@ -185,7 +188,10 @@ class Execution:
             )
         where = self.model.attn_dropout, noise, block_site(layer, ATTN_PROBS)
         if form == "fused":
-            return resolve_name(attention.FUSED)(query, key, value, *where)
+            fused = find_named(
+                attention.FUSED, "config.model.attention_form=fused", "use blocked"
+            )
+            return fused(query, key, value, *where)
         return attention.causal_attention(query, key, value, *where, mask_len)
 
     def recur(self, gates: jax.Array, recurrent: Any) -> jax.Array:

@@ -1,6 +1,5 @@
-"""The loss over the whole held-out split, and a sample of generated text."""
+"""The loss over the whole held-out split."""
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -11,14 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.config.sections import DEFAULT_SAMPLING, EvalConfig
 from gpt1_jax.data.progress import Bar
-from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows
-from gpt1_jax.errors import UserError
-from gpt1_jax.inference.decoding import TOKEN_BYTES, Continuation, Decoder
 from gpt1_jax.model import language_model
-from gpt1_jax.parallel.devices import fetched_late, require_memory
+from gpt1_jax.parallel.devices import fetched_late
 from gpt1_jax.parallel.exchange import rows_by_device
 from gpt1_jax.parallel.mesh import replicated, to_global_batch
 from gpt1_jax.parallel.processes import is_main_process
@@ -130,54 +125,3 @@ def describe_loss(step: int, metrics: Mapping[str, float]) -> str:
         f"step {step:>6}  validation loss {metrics['valid_loss']:.4f}  perplexity "
         f"{shown}  bits per word {metrics['valid_bits_per_word']:.3f}"
     )
-
-
-class TextSampler:
-    """Continues the configured prompt.
-
-    Args:
-      model: configuration of the language model.
-      config: prompt, length, temperature and top-k.
-      tokenizer: the model's tokenizer.
-      seed: the random seed of the samples.
-
-    Raises:
-      ValueError: if the prompt leaves no room for a sample, or the host cannot hold it.
-    """
-
-    def __init__(
-        self, model: ModelConfig, config: EvalConfig, tokenizer: Tokenizer, seed: int
-    ):
-        self._tokenizer, self._seed = tokenizer, seed
-        # After a newline: the model has no start token.
-        self._prompt = [
-            tokenizer.newline_id,
-            *tokenizer.encode(config.sample_prompt),
-        ]
-        if len(self._prompt) >= model.max_seq_len:
-            raise UserError(
-                f"config.eval.sample_prompt takes {len(self._prompt)} tokens; with "
-                f"config.model.max_seq_len={model.max_seq_len} there is no room to "
-                "continue it. Shorten the prompt."
-            )
-        require_memory(
-            f"config.eval.sample_tokens={config.sample_tokens}",
-            config.sample_tokens * TOKEN_BYTES,
-            "Lower it.",
-            on_host=True,
-        )
-        sampling = dataclasses.replace(
-            DEFAULT_SAMPLING,
-            max_new_tokens=max(1, config.sample_tokens),
-            do_sample=True,
-            temperature=config.sample_temperature,
-            top_k=config.sample_top_k,
-        )
-        self._decode = Decoder(model, tokenizer.vocab_size, sampling, batch_size=1)
-
-    def __call__(self, params: Any) -> str:
-        """A continuation of the prompt; the same for the same parameters and seed."""
-        sample = Continuation("", self._prompt, self._seed)
-        for _ in self._decode(params, [sample]):
-            pass
-        return self._tokenizer.decode([*self._prompt, *sample.tokens]).strip("\n")

@@ -409,7 +409,10 @@ def test_nonfinite_updates_are_skipped_and_too_many_stop_the_run_before_harm(
         ({"model__max_seq_len": 10**9}, r"Training this model .*seq_len=1000000000"),
         ({"eval__sample_tokens": 10**12}, r"sample_tokens=1000000000000 takes .*GB"),
         ({"model__max_seq_len": 100_000}, r"train split holds .* at least 199999"),
-        ({"eval__sample_prompt": "abc " * 40}, r"sample_prompt takes .* no room"),
+        (
+            {"eval__sample_prompt": "abc " * 40, "eval__sample_tokens": 1},
+            r"sample_prompt takes .* no room",
+        ),
         ({"data__train": "no/such/*.txt"}, r"config.data.train: 'no/such/\*.txt'"),
         ({"tokenizer__vocab_size": 9000}, r"vocab_size=9000 is too large"),
         ({"tokenizer__path": "no/such"}, r"no/such"),

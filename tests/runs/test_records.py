@@ -424,6 +424,16 @@ def test_damaged_forms_are_named(tmp_path, program, forms):
         read_sessions(tmp_path / SESSIONS_FILE)
 
 
+def test_forms_with_times_are_read(tmp_path, program):
+    """Version 1.0 timed kernels, and wrote the times."""
+    program.append({TRAINING: 1.0})
+    times = {"blocked": 2.58, "fused": 0.898}
+    forms = {"attention": {"form": "fused", "ms": times}}
+    Session(tmp_path / SESSIONS_FILE, 0, {}, forms).write()
+    (found,) = read_sessions(tmp_path / SESSIONS_FILE)
+    assert found["forms"] == forms
+
+
 def test_a_disk_without_room_does_not_end_the_run(tmp_path, program, monkeypatch):
     program += [{TRAINING: 1.0}, {TRAINING: 2.0}]
     session = Session(tmp_path / SESSIONS_FILE, 0, {}, {})

@@ -85,6 +85,7 @@ class RunLM(LM):
       UserError: if an argument is impossible, or a file is damaged.
     """
 
+    @devices.own_settings()
     def __init__(
         self,
         init_from: str,
@@ -168,6 +169,7 @@ class RunLM(LM):
 
     # --- scores -----------------------------------------------------------------
 
+    @devices.own_settings()
     def loglikelihood(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
@@ -221,6 +223,7 @@ class RunLM(LM):
             self.cache_hook.add_partial("loglikelihood", arguments, answers[number])
         return [answers[number] for number in range(len(requests))]
 
+    @devices.own_settings()
     def loglikelihood_rolling(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[float]:
@@ -268,6 +271,7 @@ class RunLM(LM):
 
     # --- continuations -----------------------------------------------------------
 
+    @devices.own_settings()
     def generate_until(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[str]:
