@@ -19,8 +19,8 @@ from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.model.layers import Dense
 from gpt1_jax.model.sites import ATTN_PROBS, block_site
 from gpt1_jax.ops.dropout import Noise, dropout
+from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.ops.unpad import Unpadding
-from gpt1_jax.parallel.devices import own_settings
 
 
 class Head(NamedTuple):

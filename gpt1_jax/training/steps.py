@@ -18,8 +18,8 @@ from gpt1_jax.model.context import Context
 from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.dropout import Noise, step_noise
 from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
+from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.ops.unpad import Unpadding, make_unpadding, unpad
-from gpt1_jax.parallel.devices import own_settings
 from gpt1_jax.parallel.exchange import exchange_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.training.optimizer import Optimizer
