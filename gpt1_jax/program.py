@@ -105,7 +105,7 @@ def _run(config: JobConfig, workdir: str) -> None:
         from gpt1_jax.parallel import processes
     except ValueError as error:  # JAX cannot read one of its environment variables
         raise UserError(f"JAX does not start: {error}.") from error
-    from gpt1_jax.parallel.devices import own_settings
+    from gpt1_jax.ops.settings import own_settings
     from gpt1_jax.runs import signals
 
     try:

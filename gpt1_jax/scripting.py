@@ -20,7 +20,7 @@ from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, kept_run
-from gpt1_jax.parallel import devices
+from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.runs.folder import RESULTS_FILE, locate_run
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.trained_model import TrainedModel, load
@@ -111,7 +111,7 @@ def _job_settings(matmul_precision: str) -> Iterator[None]:
     """
     cache = jax.config.values["jax_compilation_cache_dir"]
     try:
-        with devices.own_settings(), jax.default_matmul_precision(matmul_precision):
+        with own_settings(), jax.default_matmul_precision(matmul_precision):
             yield
     finally:
         jax.config.update("jax_compilation_cache_dir", cache)

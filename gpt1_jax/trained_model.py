@@ -36,7 +36,7 @@ from gpt1_jax.inference.surprisal import score_words
 from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.parallel.devices import own_settings
+from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.tasks.examples import check_new_examples

@@ -15,7 +15,7 @@ from tiny_run import (
 )
 
 import gpt1_jax
-from gpt1_jax.parallel.devices import own_settings
+from gpt1_jax.ops.settings import own_settings
 
 ALL_SETTINGS = {**SETTINGS, "jax_disable_jit": True}
 TEXT = "the abcd of efgh and a"

@@ -19,7 +19,7 @@ from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.model.layers import Dense
 from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.products import dense
-from gpt1_jax.parallel.devices import own_settings
+from gpt1_jax.ops.settings import own_settings
 
 
 class Head(NamedTuple):

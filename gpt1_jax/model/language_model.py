@@ -19,7 +19,7 @@ from gpt1_jax.model.lstm import LSTM
 from gpt1_jax.model.transformer import Transformer
 from gpt1_jax.ops import losses
 from gpt1_jax.ops.attention import check_rule
-from gpt1_jax.parallel.devices import own_settings
+from gpt1_jax.ops.settings import own_settings
 
 Params = dict[str, Any]  # nested, of float32 arrays
 

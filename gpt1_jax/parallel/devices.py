@@ -1,6 +1,5 @@
 """The memory, speed and settings of the devices."""
 
-import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -161,33 +160,6 @@ def likely_flops() -> float | None:
         product(matrix, matrix).block_until_ready()
         seconds.append(time.perf_counter() - began)
     return 0.6 * 2 * 1024**3 / min(seconds)
-
-
-@contextlib.contextmanager
-def own_settings() -> Iterator[None]:
-    """The settings of JAX that the package computes with, whatever the caller's are.
-
-    Some would change results without a word (the generator of random numbers, how sums
-    are rounded without jit), others refuse what the package does (promotion,
-    transfers). All of them are JAX's defaults, so that nothing is compiled again for
-    them. They hold in the thread that enters, until it leaves.
-
-    Also a decorator of functions. Not of generators: it would end before the first
-    value is asked for.
-
-    The precision of products, the devices and what looks for NaNs or leaks stay the
-    caller's.
-    """
-    with (
-        jax.enable_x64(False),
-        jax.numpy_dtype_promotion("standard"),
-        jax.numpy_rank_promotion("allow"),
-        jax.default_prng_impl("threefry2x32"),
-        jax.threefry_partitionable(True),
-        jax.transfer_guard("allow"),
-        jax.disable_jit(False),
-    ):
-        yield
 
 
 def configure(matmul_precision: str, compilation_cache_dir: str) -> None:

@@ -16,7 +16,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import language_model
 from gpt1_jax.model.execution import Execution, Wrap, unchanged
 from gpt1_jax.ops.dropout import Noise, step_noise
-from gpt1_jax.parallel.devices import own_settings
+from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.parallel.exchange import compiler_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.training.optimizer import Optimizer

@@ -43,6 +43,7 @@ from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.inference.prefix_tree import common_length
 from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer, TokenScores
+from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import open_run, say_what_is_read
@@ -85,7 +86,7 @@ class RunLM(LM):
       UserError: if an argument is impossible, or a file is damaged.
     """
 
-    @devices.own_settings()
+    @own_settings()
     def __init__(
         self,
         init_from: str,
@@ -169,7 +170,7 @@ class RunLM(LM):
 
     # --- scores -----------------------------------------------------------------
 
-    @devices.own_settings()
+    @own_settings()
     def loglikelihood(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
@@ -223,7 +224,7 @@ class RunLM(LM):
             self.cache_hook.add_partial("loglikelihood", arguments, answers[number])
         return [answers[number] for number in range(len(requests))]
 
-    @devices.own_settings()
+    @own_settings()
     def loglikelihood_rolling(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[float]:
@@ -271,7 +272,7 @@ class RunLM(LM):
 
     # --- continuations -----------------------------------------------------------
 
-    @devices.own_settings()
+    @own_settings()
     def generate_until(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[str]:
