@@ -109,10 +109,9 @@ def _job_settings(matmul_precision: str) -> Iterator[None]:
     The precision is the thread's, so that `devices.configure` need not set the
     process's.
     """
-    kept = {name: jax.config.values[name] for name in devices.CACHE_SETTINGS}
+    cache = jax.config.values["jax_compilation_cache_dir"]
     try:
         with devices.own_settings(), jax.default_matmul_precision(matmul_precision):
             yield
     finally:
-        for name, value in kept.items():
-            jax.config.update(name, value)
+        jax.config.update("jax_compilation_cache_dir", cache)

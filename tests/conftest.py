@@ -50,7 +50,6 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.files import exclusive
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.ops import products
 from gpt1_jax.runs.checkpoint_files import Best, saved_steps, write_score
 
 jax.config.update("jax_num_cpu_devices", 8)
@@ -62,11 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("rest"):
         config.option.markexpr = ""  # slow tests too
-    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
-    # The name of a program leaves out how `row_major` splits its argument.
-    digest = hashlib.sha256(Path(products.__file__).read_bytes()).hexdigest()
     if hasattr(config, "cache"):
-        cache = config.cache.mkdir(f"jax-{digest[:8]}")
+        cache = config.cache.mkdir("jax")
     else:  # -p no:cacheprovider
         cache = Path(tempfile.mkdtemp(prefix="jax-"))
     jax.config.update("jax_compilation_cache_dir", str(cache))

@@ -17,6 +17,7 @@ from tiny_run import (
 import gpt1_jax
 from gpt1_jax.parallel.devices import own_settings
 
+ALL_SETTINGS = {**SETTINGS, "jax_disable_jit": True}
 TEXT = "the abcd of efgh and a"
 CALLS = {
     "load": lambda model, _: gpt1_jax.load(str(model.run.folder)).params,
@@ -60,11 +61,11 @@ def assert_equal(found, expected):
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", ALL_SETTINGS)
 def test_answers_are_those_without_a_setting(setting, call, models, answers):
     if (setting, call) == ("jax_default_prng_impl", "generate"):
         jax.clear_caches()  # what is compiled does not depend on it, say their keys
-    with set_globally({setting: SETTINGS[setting]}):
+    with set_globally({setting: ALL_SETTINGS[setting]}):
         found = CALLS[call](*models)
     assert_equal(found, answers[call])
 
@@ -77,7 +78,7 @@ def test_runs_are_those_without_settings(
     finetuning = load_config("sst2", file="finetune", **finetune_base)
     for config in (pretraining, finetuning):
         config.train.matmul_precision = "highest"  # the same on a CPU
-    with set_globally(SETTINGS):
+    with set_globally(ALL_SETTINGS):
         before = dict(jax.config.values)
         gpt1_jax.pretrain(pretraining, tmp_path / "one")
         gpt1_jax.finetune(finetuning, tmp_path / "two")
@@ -89,7 +90,7 @@ def test_runs_are_those_without_settings(
 def test_the_callers_settings_are_put_back():
     """After an error, in the caller's own thread and in none but its own."""
     # Of the guard, the process's value is only kept for each direction.
-    names = [*SETTINGS, "jax_transfer_guard_device_to_host"]
+    names = [*ALL_SETTINGS, "jax_transfer_guard_device_to_host"]
 
     def values():
         return [jax.config.values[name] for name in names]
@@ -99,7 +100,7 @@ def test_the_callers_settings_are_put_back():
         return values()
 
     own, elsewhere = inside(), []
-    with set_globally(SETTINGS):
+    with set_globally(ALL_SETTINGS):
         theirs = values()
         with pytest.raises(RuntimeError), own_settings(), own_settings():
             assert values() == inside() == own
@@ -123,6 +124,6 @@ def test_nothing_is_compiled_again_for_them():
     with own_settings():
         double(jnp.float32(1))
     assert len(traced) == 1
-    with set_globally(SETTINGS), own_settings():
+    with set_globally(ALL_SETTINGS), own_settings():
         double(np.float32(1))
     assert len(traced) == 1

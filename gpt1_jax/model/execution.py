@@ -7,6 +7,7 @@ without padding (fine-tuning), after a cache or in a tree of prefixes (inference
 by layer on several devices.
 """
 
+import difflib
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.errors import find_named
+from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.ops import attention, layer_norm, products
 from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.lstm import lstm
@@ -214,12 +215,28 @@ class Recording(Execution):
         if any(name.endswith("/attn/probs") for name in names):
             formula["attention_form"] = "plain"
         super().__init__(replace(model, remat=False, **formula))
-        self._names, self.recorded = names, dict[str, jax.Array]()
+        self._names, self._passed = names, list[str]()
+        self.recorded: dict[str, jax.Array] = {}
 
     def at(self, name: str, x: jax.Array, layer: Layer | None = None) -> jax.Array:
         """Keeps the activation if it is one of those named."""
         x = super().at(name, x, layer)
         full_name = name if layer is None else f"h_{layer}/{name}"
+        self._passed.append(full_name)
         if full_name in self._names:
             self.recorded[full_name] = x
         return x
+
+    def check_names(self) -> None:
+        """Refuses names that no activation has had, once the model has run.
+
+        Raises:
+          UserError: naming the first, and those that are like it.
+        """
+        for name in self._names:
+            if name not in self._passed:
+                near = difflib.get_close_matches(name, self._passed, 3, 0)
+                raise UserError(
+                    f"This model has no activation {name!r}; near it are "
+                    f"{', '.join(near)}. docs/api.md lists all of them."
+                )

@@ -107,9 +107,13 @@ def activations(
 
     Returns:
       The activations, in the order of the names.
+
+    Raises:
+      UserError: if the model has no activation of that name.
     """
     how = Recording(model, names)
     apply(how.model, params, tokens, how)
+    how.check_names()
     return [how.recorded[name] for name in names]
 
 

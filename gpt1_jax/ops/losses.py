@@ -53,15 +53,16 @@ def next_token_nll(
       [N, T] float32, nats; column t is the loss of token t + 1, the last column 0.
     """
 
-    def all_nll(kernel: jax.Array, *arrays: jax.Array) -> jax.Array:
-        def chunk_nll(_, part):
-            hidden, labels = part
-            return None, _nll_and_scores(hidden, labels, kernel, len(unembedding))[0]
-
-        return jax.lax.scan(chunk_nll, None, _chunks(chunk, *arrays))[1]
-
     labels = jnp.roll(tokens, -1, axis=1)
-    nll = _with_padded_kernel(all_nll, unembedding, hidden.astype(dtype), labels)
+    parts = _chunks(chunk, hidden.astype(dtype), labels)
+
+    def all_nll(kernel: jax.Array) -> jax.Array:
+        def chunk_nll(_, part):
+            return None, _nll_and_scores(*part, kernel, len(unembedding))[0]
+
+        return jax.lax.scan(chunk_nll, None, parts)[1]
+
+    nll = _with_padded_kernel(all_nll, unembedding, dtype)
     return _unchunk(nll, tokens.shape).at[:, -1].set(0.0)
 
 
@@ -105,7 +106,9 @@ def _weighted_nll(
 def _weighted_nll_fwd(hidden, unembedding, labels, weights, chunk):
     rows = len(unembedding)
 
-    def with_gradients(kernel: jax.Array, *arrays: jax.Array) -> Any:
+    parts = _chunks(chunk, hidden, labels, weights)
+
+    def with_gradients(kernel: jax.Array) -> Any:
         def add_chunk(d_kernel, part):
             hidden, labels, weights = part
             nll, scores, log_sum = _nll_and_scores(hidden, labels, kernel, rows)
@@ -116,11 +119,11 @@ def _weighted_nll_fwd(hidden, unembedding, labels, weights, chunk):
             return d_kernel + d_kernel_part, (nll, d_hidden)
 
         zeros = jnp.zeros(kernel.shape, jnp.float32)
-        d_kernel, parts = jax.lax.scan(add_chunk, zeros, _chunks(chunk, *arrays))
-        return d_kernel[:rows], *parts
+        d_kernel, of_parts = jax.lax.scan(add_chunk, zeros, parts)
+        return d_kernel[:rows], *of_parts
 
     d_kernel, nll, d_hidden = _with_padded_kernel(
-        with_gradients, unembedding, hidden, labels, weights
+        with_gradients, unembedding, hidden.dtype
     )
     nll, d_hidden = (_unchunk(x, labels.shape) for x in (nll, d_hidden))
     return (weights * nll).sum(), (d_hidden, d_kernel, nll)
@@ -157,24 +160,22 @@ def _score_gradients(
         d_scores = (probs - _one_hot(labels, scores)) * weights[:, None]
         return d_scores.astype(hidden.dtype)
 
-    def products(to_hidden, to_kernel):
-        d_hidden = product("rv,vd->rd", to_hidden, kernel).astype(hidden.dtype)
-        return d_hidden, transposed_product(to_kernel, hidden)
-
-    def stored(scores, *vectors):
+    def once():
         gradient = d_scores(_hide_padding(scores, rows), *vectors)
-        return products(gradient, gradient)
+        return gradient, gradient
 
-    def recomputed(scores, *vectors):
-        scores = scores.astype(hidden.dtype)  # nothing is lost: see `product`
-        first = jax.lax.optimization_barrier((scores, *vectors))
+    def twice():
+        rounded = scores.astype(hidden.dtype)  # nothing is lost: see `product`
+        first = jax.lax.optimization_barrier((rounded, *vectors))
         second = jax.lax.optimization_barrier(first)
         to_hidden = d_scores(_hide_padding(first[0], rows), *first[1:])
-        return products(to_hidden, d_scores(*second))  # the caller cuts off padding
+        return to_hidden, d_scores(*second)  # the caller cuts off padding
 
     # A TPU computes the gradient as part of each product, from the scores, unless it
     # sees that both need the same: then it writes the gradient and reads it twice.
-    return jax.lax.platform_dependent(scores, *vectors, tpu=recomputed, default=stored)
+    to_hidden, to_kernel = jax.lax.platform_dependent(tpu=twice, default=once)
+    d_hidden = product("rv,vd->rd", to_hidden, kernel).astype(hidden.dtype)
+    return d_hidden, transposed_product(to_kernel, hidden)
 
 
 def _nll_and_scores(
@@ -205,14 +206,10 @@ def _label_scores(scores: jax.Array, labels: jax.Array) -> jax.Array:
     To take a few scores, an accelerator would write all of them to memory; the sum is
     part of a pass that reads them anyway.
     """
-
-    def taken(scores: jax.Array, labels: jax.Array) -> jax.Array:
-        return jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-
-    def summed(scores: jax.Array, labels: jax.Array) -> jax.Array:
-        return jnp.where(_one_hot(labels, scores), scores, 0.0).sum(-1)
-
-    return jax.lax.platform_dependent(scores, labels, cpu=taken, default=summed)
+    return jax.lax.platform_dependent(
+        cpu=lambda: jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0],
+        default=lambda: jnp.where(_one_hot(labels, scores), scores, 0.0).sum(-1),
+    )
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
@@ -231,17 +228,16 @@ def _log_sum_exp(
       kernel: [padded rows, D].
     """
 
-    def of_scores(form: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-        return lambda scores, *_: form(_hide_padding(scores, rows))
+    unpadded = _hide_padding(scores, rows)
+
+    def in_one_pass() -> jax.Array:
+        return _log_sum_exp_in_one_pass(unpadded)
 
     return jax.lax.platform_dependent(
-        scores,
-        hidden,
-        kernel,
-        cuda=of_scores(_log_sum_exp_in_one_pass),
-        rocm=of_scores(_log_sum_exp_in_one_pass),
-        tpu=functools.partial(_log_sum_exp_in_product, rows),
-        default=of_scores(functools.partial(jax.nn.logsumexp, axis=-1)),
+        cuda=in_one_pass,
+        rocm=in_one_pass,
+        tpu=lambda: _log_sum_exp_in_product(unpadded, rows, hidden, kernel),
+        default=lambda: jax.nn.logsumexp(unpadded, axis=-1),
     )
 
 
@@ -255,16 +251,14 @@ def _log_sum_exp_jvp(rows, primals, tangents):
 
 
 def _log_sum_exp_in_product(
-    rows: int, scores: jax.Array, hidden: jax.Array, kernel: jax.Array
+    scores: jax.Array, rows: int, hidden: jax.Array, kernel: jax.Array
 ) -> jax.Array:
     """Sums powers of e unscaled, unless one might leave float32's range.
 
     A TPU writes scores, maxima and sums in one kernel. If a sum waited for its maximum,
     the scores would be read again.
     """
-    unpadded = _hide_padding(scores, rows)
-    highest, total = unpadded.max(-1), jnp.exp(unpadded).sum(-1)
-
+    highest, total = scores.max(-1), jnp.exp(scores).sum(-1)
     precision = jnp.finfo(hidden.dtype)
 
     def from_maximum(hidden: jax.Array) -> jax.Array:
@@ -273,12 +267,12 @@ def _log_sum_exp_in_product(
         scores = jax.lax.reduce_precision(scores, precision.nexp, precision.nmant)
         return jax.nn.logsumexp(_hide_padding(scores, rows), axis=-1)[0]
 
-    def careful(total: jax.Array, hidden: jax.Array) -> jax.Array:
+    def careful() -> jax.Array:
         # Recomputes the scores, a few at a time, so that no memory is kept for it.
         return jax.lax.map(from_maximum, hidden, batch_size=ROW_MULTIPLE)
 
     in_range = jnp.abs(highest).max() < MAX_EXPONENT  # also false if one is NaN
-    return jax.lax.cond(in_range, lambda t, _: jnp.log(t), careful, total, hidden)
+    return jax.lax.cond(in_range, lambda: jnp.log(total), careful)
 
 
 def _log_sum_exp_in_one_pass(scores: jax.Array) -> jax.Array:
@@ -298,27 +292,20 @@ def _log_sum_exp_in_one_pass(scores: jax.Array) -> jax.Array:
 
 
 def _with_padded_kernel(
-    function: Callable[..., Any],
-    unembedding: jax.Array,
-    hidden: jax.Array,
-    *arrays: jax.Array,
+    function: Callable[[jax.Array], Any], unembedding: jax.Array, dtype: jnp.dtype
 ) -> Any:
-    """`function(kernel, hidden, *arrays)` with the softmax rows in hidden's dtype.
+    """`function(kernel)` of the softmax rows in `dtype`.
 
     If the cast makes a copy anyway, an accelerator's copy is padded with zero rows to
     a multiple of `ROW_MULTIPLE`.
     """
-
-    def call(multiple: int, unembedding: jax.Array, *arrays: jax.Array) -> Any:
-        kernel = unembedding.astype(hidden.dtype)
-        missing = -len(kernel) % multiple
-        return function(jnp.pad(kernel, ((0, missing), (0, 0))), *arrays)
-
-    plain, padded = (functools.partial(call, rows) for rows in (1, ROW_MULTIPLE))
-    if hidden.dtype == unembedding.dtype:
-        return plain(unembedding, hidden, *arrays)
+    kernel = unembedding.astype(dtype)
+    if dtype == unembedding.dtype:
+        return function(kernel)
+    padding = (0, -len(kernel) % ROW_MULTIPLE), (0, 0)
     return jax.lax.platform_dependent(
-        unembedding, hidden, *arrays, cpu=plain, default=padded
+        cpu=lambda: function(kernel),
+        default=lambda: function(jnp.pad(kernel, padding)),
     )
 
 

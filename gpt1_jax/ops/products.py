@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.custom_partitioning import custom_partitioning
 from jax.experimental.layout import Layout, with_layout_constraint
 
 
@@ -64,10 +63,12 @@ def dense(
 
 def _dense_fwd(x, kernel, bias, dtype, activation):
     product = matmul(x, kernel, dtype)
+    affine = (product + bias).astype(dtype)
     if activation is None:
-        return (product + bias).astype(dtype), (x, kernel)
-    kept = _kept_for_activation(product, bias, dtype)
-    affine = _affine_of_kept(kept, bias, dtype)
+        return affine, (x, kernel)
+    # A GPU stores the product anyway, and XLA adds the bias in the activation's kernel,
+    # which would otherwise have two results. Elsewhere it is added with the product.
+    kept = on_gpu(lambda: product.astype(dtype), lambda: affine)
     return _activated(affine, activation), (x, kernel, bias, kept)
 
 
@@ -75,13 +76,16 @@ def _dense_bwd(dtype, activation, residuals, grad):
     x, kernel, *of_activation = residuals
     if activation is not None:
         (bias, kept), grad = wait_to_recompute(of_activation, grad)
+        affine = on_gpu(lambda: (kept + bias).astype(dtype), lambda: kept)
         with jax.named_scope(activation.__name__):
-            affine = _affine_of_kept(kept, bias, dtype).astype(jnp.float32)
+            affine = affine.astype(jnp.float32)
             _, derivative = jax.jvp(activation, (affine,), (jnp.ones_like(affine),))
             grad = (grad * derivative).astype(dtype)
     (x, kernel), stored = wait_for_gradient((x, kernel), grad)
     gradients = _product_gradients(dtype, x, kernel, stored)
-    return *gradients, _bias_gradient(grad, stored)
+    # A TPU sums the gradient as it computes it. A GPU would store it a second time.
+    summed = jax.lax.platform_dependent(tpu=lambda: grad, default=lambda: stored)
+    return *gradients, summed.reshape(-1, grad.shape[-1]).sum(0, jnp.float32)
 
 
 dense.defvjp(_dense_fwd, _dense_bwd)
@@ -92,55 +96,9 @@ def _activated(affine: jax.Array, activation: Activation) -> jax.Array:
         return activation(affine.astype(jnp.float32)).astype(affine.dtype)
 
 
-def _kept_for_activation(
-    product: jax.Array, bias: jax.Array, dtype: jnp.dtype
-) -> jax.Array:
-    """The array that a dense layer stores for the gradient of its activation.
-
-    On a GPU this is the product, which is stored anyway: XLA adds the bias in the
-    kernel of the activation, which would otherwise have two results. Elsewhere XLA adds
-    it as part of the product, and the sum is stored.
-    """
-
-    def rounded(product: jax.Array, _: jax.Array) -> jax.Array:
-        return product.astype(dtype)
-
-    def summed(product: jax.Array, bias: jax.Array) -> jax.Array:
-        return (product + bias).astype(dtype)
-
-    return on_gpu(rounded, summed, product, bias)
-
-
-def _affine_of_kept(kept: jax.Array, bias: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    def summed(kept: jax.Array, bias: jax.Array) -> jax.Array:
-        return (kept + bias).astype(dtype)
-
-    return on_gpu(summed, lambda kept, _: kept, kept, bias)
-
-
-def on_gpu(
-    gpu: Callable[..., jax.Array], default: Callable[..., jax.Array], *args: jax.Array
-) -> jax.Array:
+def on_gpu(there: Callable[[], Any], elsewhere: Callable[[], Any]) -> Any:
     """Calls one function on a GPU, another elsewhere."""
-    return jax.lax.platform_dependent(*args, cuda=gpu, rocm=gpu, default=default)
-
-
-def _bias_gradient(grad: jax.Array, stored: jax.Array) -> jax.Array:
-    """The sum of a gradient over all vectors; `stored` is the gradient in memory.
-
-    A TPU sums the gradient as it computes it. For a GPU, XLA would then store it a
-    second time, in float32.
-    """
-
-    def summed(grad: jax.Array) -> jax.Array:
-        return grad.reshape(-1, grad.shape[-1]).sum(0, jnp.float32)
-
-    return jax.lax.platform_dependent(
-        grad,
-        stored,
-        tpu=lambda grad, _: summed(grad),
-        default=lambda _, stored: summed(stored),
-    )
+    return jax.lax.platform_dependent(cuda=there, rocm=there, default=elsewhere)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -187,16 +145,12 @@ def product(equation: str, left: jax.Array, right: jax.Array) -> jax.Array:
     Returns:
       float32; on an accelerator the values are first rounded to the operands' dtype.
     """
-
-    def unrounded(left: jax.Array, right: jax.Array) -> jax.Array:
-        return einsum(equation, left, right)
-
-    def rounded(left: jax.Array, right: jax.Array) -> jax.Array:
-        return jnp.einsum(equation, left, right).astype(jnp.float32)
-
     # Rounding saves an accelerator from writing float32 to memory. XLA's CPU backend
     # has fast bfloat16 products only with float32 results.
-    return jax.lax.platform_dependent(left, right, cpu=unrounded, default=rounded)
+    return jax.lax.platform_dependent(
+        cpu=lambda: einsum(equation, left, right),
+        default=lambda: jnp.einsum(equation, left, right).astype(jnp.float32),
+    )
 
 
 @functools.partial(jax.jit, inline=True)
@@ -207,18 +161,18 @@ def transposed_product(left: jax.Array, right: jax.Array) -> jax.Array:
         left = row_major(left.swapaxes(-1, -2))
         return einsum("...in,...no->...io", left, right)
 
-    def narrower_copied(left: jax.Array, right: jax.Array) -> jax.Array:
+    def narrower_copied() -> jax.Array:
         if left.shape[-1] <= right.shape[-1]:
             return copied(left, right)
         # The barrier keeps XLA from swapping the operands back.
         result = jax.lax.optimization_barrier(copied(right, left))
         return row_major(result.swapaxes(-1, -2))
 
-    def direct(left: jax.Array, right: jax.Array) -> jax.Array:
-        return einsum("...ni,...no->...io", left, right)
-
     # XLA's CPU backend is slow when it sums over the rows of both operands.
-    return jax.lax.platform_dependent(left, right, cpu=narrower_copied, default=direct)
+    return jax.lax.platform_dependent(
+        cpu=narrower_copied,
+        default=lambda: einsum("...ni,...no->...io", left, right),
+    )
 
 
 def row_major(x: jax.Array) -> jax.Array:
@@ -226,7 +180,7 @@ def row_major(x: jax.Array) -> jax.Array:
 
     Only on a CPU, where products of such arrays are faster; elsewhere XLA chooses.
     """
-    return jax.lax.platform_dependent(x, cpu=_row_major, default=lambda x: x)
+    return jax.lax.platform_dependent(cpu=lambda: _row_major(x), default=lambda: x)
 
 
 def in_order(x: jax.Array) -> jax.Array:
@@ -234,22 +188,12 @@ def in_order(x: jax.Array) -> jax.Array:
 
     Otherwise XLA may store the batch last, and transpose between layers.
     """
-    return on_gpu(_row_major, lambda x: x, x)
+    return on_gpu(lambda: _row_major(x), lambda: x)
 
 
-@custom_partitioning
 def _row_major(x: jax.Array) -> jax.Array:
+    # Not for arrays that XLA splits over devices: it would gather them.
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
-
-
-def _partition(mesh: jax.sharding.Mesh, arguments: Any, result: Any) -> Any:
-    """Lays out each device's own part; XLA would gather the whole array on each."""
-    del result
-    sharding = arguments[0].sharding
-    return mesh, _row_major.fun, sharding, (sharding,)
-
-
-_row_major.def_partition(partition=_partition, sharding_rule="... -> ...")
 
 
 def wait_for_gradient(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
@@ -267,10 +211,7 @@ def wait_to_recompute(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
     A TPU fuses it into the product that gives the gradient, and stores neither.
     There the barrier only keeps XLA from reusing results of the forward pass.
     """
-
-    def hidden(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
-        return jax.lax.optimization_barrier(residuals), grad
-
     return jax.lax.platform_dependent(
-        residuals, grad, tpu=hidden, default=wait_for_gradient
+        tpu=lambda: (jax.lax.optimization_barrier(residuals), grad),
+        default=lambda: wait_for_gradient(residuals, grad),
     )

@@ -39,11 +39,6 @@ _PEAK_FLOPS = {
 # unless its arrays are very small (0.7.2, 0.8.0 and 0.8.1 were tried).
 OLDEST_JAX = (0, 8, 2)
 
-# What `configure` sets of the folder of compiled programs, for the whole process.
-CACHE_SETTINGS = (
-    "jax_compilation_cache_dir",
-    "jax_remove_custom_partitioning_ptr_from_cache_key",
-)
 
 # Linux lists the control groups of a process and their limits here.
 _GROUPS_FILE = Path("/proc/self/cgroup")
@@ -172,14 +167,16 @@ def likely_flops() -> float | None:
 def own_settings() -> Iterator[None]:
     """The settings of JAX that the package computes with, whatever the caller's are.
 
-    Some would change results without a word (the generator of random numbers, 64 bits),
-    others refuse what the package does (promotion, transfers). They hold in the thread
-    that enters, until it leaves, and need no recompilation where they are the
-    defaults. Also a decorator of functions, but not of generators, whose caller would
-    have them between two values.
+    Some would change results without a word (the generator of random numbers, how sums
+    are rounded without jit), others refuse what the package does (promotion,
+    transfers). All of them are JAX's defaults, so that nothing is compiled again for
+    them. They hold in the thread that enters, until it leaves.
 
-    What only helps to debug stays the caller's, like the precision of products and the
-    devices.
+    Also a decorator of functions. Not of generators: it would end before the first
+    value is asked for.
+
+    The precision of products, the devices and what looks for NaNs or leaks stay the
+    caller's.
     """
     with (
         jax.enable_x64(False),
@@ -188,6 +185,7 @@ def own_settings() -> Iterator[None]:
         jax.default_prng_impl("threefry2x32"),
         jax.threefry_partitionable(True),
         jax.transfer_guard("allow"),
+        jax.disable_jit(False),
     ):
         yield
 
@@ -205,10 +203,7 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     check_jax()
     if jax.config.values["jax_default_matmul_precision"] != matmul_precision:
         jax.config.update("jax_default_matmul_precision", matmul_precision)
-    # `ops.products.row_major` puts a memory address, new in every process, into the
-    # cache key of every program that calls it, so none of them would be found again.
-    for name, value in zip(CACHE_SETTINGS, (compilation_cache_dir, True), strict=True):
-        jax.config.update(name, value)
+    jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
 
 
 def check_jax() -> None:

@@ -120,12 +120,13 @@ def _choose(
     """The form of one function; `before` is "" or the form that a run resumes with."""
     configured, reasons = getattr(model, f"{name}_form"), []
     form = (before or AUTO) if configured == AUTO else configured
-    if form in (AUTO, KERNELS):
+    if form == KERNELS or (form == AUTO and _may_have_kernels()):
+        form = KERNELS
+        if why := _why_not(name, model, seq_len, training, before):
+            form = AUTO
+            reasons.append(f"{KERNELS} is left out: {why}")
+    if form == AUTO:
         form = USUAL[name]
-        if KERNELS in (configured, before) or _may_have_kernels():
-            why = _why_not(name, model, seq_len, training, before)
-            form = form if why else KERNELS
-            reasons += [f"{KERNELS} is left out: {why}"] * bool(why)
     if before not in ("", form):
         reasons.append(
             f"this run used {before} so far, and goes on equal up to rounding"

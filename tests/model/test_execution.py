@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiny_models import LSTM, made_up_params, random_tokens
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.model import execution, language_model
 from gpt1_jax.model.execution import Recording
 from gpt1_jax.model.language_model import activations, apply, init_params
@@ -108,6 +109,14 @@ def test_recording_changes_nothing_and_gives_what_the_formula_has(
     mlp = found["h_0/mlp/hidden"] @ weights["mlp"]["c_proj"]["kernel"]
     mlp = mlp + weights["mlp"]["c_proj"]["bias"]
     np.testing.assert_allclose(found["h_0/mlp/out"], mlp, atol=1e-5)
+
+
+def test_a_name_that_no_activation_has_is_refused(tiny_model_config, tiny_params):
+    config, tokens = tiny_model_config(), random_tokens((1, 4))
+    with pytest.raises(
+        UserError, match=r"no activation 'h_2/attn/heads'; near it are "
+    ):
+        activations(config, tiny_params, tokens, ["embedding", "h_2/attn/heads"])
 
 
 # Who may attend to whom

@@ -238,13 +238,21 @@ def test_layouts_are_asked_for_where_they_help(function, platforms):
     assert asked == platforms
 
 
-def test_row_major_of_a_split_array_stays_split():
-    mesh = make_mesh()
-    x = jax.device_put(jnp.arange(48.0).reshape(8, 2, 3), batch_sharding(mesh))
-    swap = jax.jit(lambda x: row_major(x.swapaxes(1, 2)) + 1)
-    assert not collectives(swap.lower(x).compile())
-    assert len(swap(x).sharding.device_set) == 8
-    np.testing.assert_array_equal(swap(x), np.swapaxes(x, 1, 2) + 1)
+def test_each_device_lays_out_its_own_part():
+    """In `shard_map`, as the model runs; of an array that XLA splits it has no say."""
+    mesh, x = make_mesh(), jnp.arange(48.0).reshape(8, 2, 3)
+    split = batch_sharding(mesh)
+    swap = jax.shard_map(
+        lambda x: row_major(x.swapaxes(1, 2)) + 1,
+        mesh=mesh,
+        in_specs=split.spec,
+        out_specs=split.spec,
+    )
+    compiled = jax.jit(swap).lower(jax.device_put(x, split)).compile()
+    assert not collectives(compiled)
+    swapped = compiled(jax.device_put(x, split))
+    assert len(swapped.sharding.device_set) == 8
+    np.testing.assert_array_equal(swapped, np.swapaxes(x, 1, 2) + 1)
 
 
 def test_wait_for_gradient_changes_no_value():
