@@ -21,10 +21,7 @@ from gpt1_jax.finetuning.steps import Batch, make_finetune_step
 from gpt1_jax.inference import decoding
 from gpt1_jax.kernels.choice import array_shape, find_kernels
 from gpt1_jax.model import costs, language_model
-from gpt1_jax.parallel.mesh import (
-    check_batch_size,
-    make_mesh,
-)
+from gpt1_jax.parallel.mesh import check_batch_size, make_mesh
 from gpt1_jax.runs.forms import KERNELS, USUAL
 from gpt1_jax.training.initial_state import pretrain_state_shapes
 from gpt1_jax.training.memory import accumulation_steps

@@ -146,11 +146,7 @@ def build_jax(
     from gpt1_jax.finetuning.heads import Head
     from gpt1_jax.finetuning.steps import make_finetune_step
     from gpt1_jax.parallel import devices
-    from gpt1_jax.parallel.mesh import (
-        make_mesh,
-        state_sharding,
-        to_global_batch,
-    )
+    from gpt1_jax.parallel.mesh import make_mesh, state_sharding, to_global_batch
     from gpt1_jax.runs.forms import choose_forms
     from gpt1_jax.training.optimizer import make_optimizer
     from gpt1_jax.training.state import init_state

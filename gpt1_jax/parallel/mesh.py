@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from gpt1_jax.errors import UserError
 
@@ -43,7 +43,7 @@ def splits_state(mesh: Mesh) -> bool:
     return batch_axis(mesh) == _AXES["full"]
 
 
-def batch_axis(mesh: Mesh) -> str:
+def batch_axis(mesh: Mesh | AbstractMesh) -> str:
     """The name of the axis that splits the batch."""
     return mesh.axis_names[0]
 

@@ -9,10 +9,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.sections import OptimizerConfig, TrainConfig
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel import devices
-from gpt1_jax.parallel.mesh import (
-    check_batch_size,
-    splits_state,
-)
+from gpt1_jax.parallel.mesh import check_batch_size, splits_state
 from gpt1_jax.parallel.processes import gather
 from gpt1_jax.runs.checkpoint_files import state_bytes
 from gpt1_jax.training.optimizer import make_optimizer

@@ -23,8 +23,9 @@ from gpt1_jax.training.optimizer import Optimizer
 from gpt1_jax.training.state import TrainState, apply_gradients
 
 Metrics = dict[str, jax.Array]
-# (params, batch, noise) -> the mean loss over the rows, and metrics that are means too
-LossFn = Callable[[Any, Any, Noise], tuple[jax.Array, Metrics]]
+# (params, batch, noise) -> the mean loss over the rows, and metrics that are means too;
+# `wrap` is another argument, as in `pretrain_loss`
+LossFn = Callable[..., tuple[jax.Array, Metrics]]
 # (params, batch, noise) -> ((loss, metrics), gradients)
 Gradients = Callable[[Any, Any, Noise], tuple[tuple[jax.Array, Metrics], Any]]
 # (state, batch, seed of the dropout masks) -> (state, metrics)
