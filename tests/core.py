@@ -25,12 +25,15 @@ _VALUES = {  # of the recipe: what the core can do by itself
     'train="",': 'train="gpt1_jax/**/*.py",',
     "tensorboard=True,": "tensorboard=False,",
 }
-_TESTED = (*("config", "data", "jobs", "model", "ops", "parallel", "runs", "training"),)
+_TESTED = (  # folders of tests
+    *("config", "data", "jobs", "model", "ops", "parallel", "runs", "training"),
+)
 _TESTS_OF_ALL = ("test_main.py", "test_resume.py")
 # In a test: what is of other jobs, found by name, or of the repository around.
 _ELSEWHERE = re.compile(
     r"configs/(?!pretrain)|gpt1_jax\.load\b|\b(JOBS|STUDIES)\b|\bfile=|\bROOT\b"
-    r"|tensorboard=True|source=\"builtin\"|eval__sample|plots/"
+    r"|tensorboard=True|source=\"(builtin|tokens)\"|\"(report|tensorboard)\"|eval__sample"
+    r"|plots/|(?<!metrics)\.(jsonl|gz|zst|parquet)\b|gzip|jsonl_|\bMARK\b|\bshared_cache\b"
 )
 
 
@@ -146,12 +149,18 @@ def core_tests(core: set[str]) -> dict[Path, str]:
         + [each for name in _TESTED for each in (ROOT / "tests" / name).glob("*.py")]
         if path.name != Path(__file__).name
         and (path.parent.name != "tests" or _is_helper(path))
+        and not _is_outside(_tested(path), core, module_paths())
     }
     dropped: set[tuple[Path, str]] = set()
     while more := _needing_more(files, core, dropped) - dropped:
         dropped |= more
     kept = {path: _without(file, path, dropped) for path, file in files.items()}
     return _with_their_helpers(kept)
+
+
+def _tested(path: Path) -> str:
+    """The module that a file of tests is named after, if there is such a module."""
+    return f"gpt1_jax.{path.parent.name}.{path.stem.removeprefix('test_')}"
 
 
 def _is_helper(path: Path) -> bool:
