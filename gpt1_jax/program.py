@@ -67,7 +67,7 @@ _LOST = (
 )
 _NO_MEMORY = (
     "a device has run out of memory. Lower the batch size, or compute a training batch "
-    "in more parts with config.train.accumulation_steps; other ways are under Memory in "
+    "in more parts with config.train.accumulation_steps; for other ways see Memory in "
     "docs/pretraining.md."
 )
 _QUIT = (
