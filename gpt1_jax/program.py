@@ -65,6 +65,11 @@ _LOST = (
     "another process of this run has ended; its output says why. Run the same "
     "command again to resume."
 )
+_NO_MEMORY = (
+    "a device has run out of memory. Lower the batch size, or compute a training batch "
+    "in more parts with config.train.accumulation_steps; for other ways see Memory in "
+    "docs/pretraining.md."
+)
 _QUIT = (
     b"\ngpt1_jax: interrupted without saving. Run the same command again to resume "
     b"from what was saved before.\n"
@@ -123,9 +128,11 @@ def _run(config: JobConfig, workdir: str) -> None:
     except TryAgain as passing:
         _exit(f"gpt1_jax: {passing}", processes.EXIT_AGAIN)
     except Exception as error:
+        line = str(error).partition("\n")[0]
         if processes.is_lost(error):
-            line = str(error).partition("\n")[0]
             _exit(f"gpt1_jax: {_LOST}\n({line})", processes.EXIT_AGAIN)
+        if line.startswith("RESOURCE_EXHAUSTED: "):  # XLA's, whatever the class
+            raise UserError(f"{_NO_MEMORY}\n({line:.300})") from error
         if processes.is_joined() and not isinstance(error, _USER_ERRORS):
             _exit(traceback.format_exc())
         raise

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 from etils import epath
@@ -19,6 +21,7 @@ from tiny_run import as_flags, assert_same_run, run_program, saved_state, signal
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax import main, program
+from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import finetune, pretrain
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import lock
@@ -807,3 +810,26 @@ main.run()
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("[]\nUsage")
+
+
+@pytest.mark.parametrize(
+    ("message", "refused"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory allocating 123 bytes.\nmore", UserError),
+        ("INTERNAL: RESOURCE_EXHAUSTED was not it", jax.errors.JaxRuntimeError),
+    ],
+)
+def test_a_device_that_runs_out_of_memory_is_told_in_a_line(
+    monkeypatch, message, refused
+):
+    def run(config, workdir):
+        raise jax.errors.JaxRuntimeError(message)
+
+    job = SimpleNamespace(import_module=lambda: SimpleNamespace(run=run))
+    monkeypatch.setattr(program.config_lib, "find_job", lambda _: job)
+    monkeypatch.setattr(program, "_join", lambda *_: None)
+    with pytest.raises(refused, match=r"memory|INTERNAL") as error:
+        program._run(SimpleNamespace(job="generate"), "")
+    if refused is UserError:
+        assert "config.train.accumulation_steps" in str(error.value)
+        assert str(error.value).endswith("Out of memory allocating 123 bytes.)")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from collectives import collectives
 
+from gpt1_jax.ops import products
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.products import (
     Transposed,
@@ -153,6 +154,31 @@ def test_a_gpu_keeps_the_product_and_adds_the_bias_again(platform, sums):
     traced = jax.jit(both).trace(x, kernel, jnp.ones(24), weight)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert len(re.findall(r"stablehlo\.add .*<4x50x24xf32>", text)) == sums
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_dense_of_an_accelerator_equals_the_plain_form(platform, monkeypatch):
+    """Its branches, taken here: what it keeps and adds again is the bias, once."""
+    x, kernel, weight = matmul_problem()
+    arguments = x, kernel, jnp.linspace(-1, 1, 24)
+
+    def gradients(function):
+        def loss(*arguments):
+            outputs = function(*arguments, jnp.dtype("float32"), jnp.sin)
+            return (weight * outputs).sum()
+
+        return jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(*arguments)
+
+    expected = gradients(plain_dense)
+
+    def branch_of(*arrays, default, **others):
+        return others.get(platform, default)(*arrays)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", branch_of)
+    monkeypatch.setattr(products, "product", products.product.__wrapped__)
+    found = gradients(dense)
+    for ours, plain in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
 
 
 def test_dense_sums_the_gradient_that_it_multiplies():
