@@ -208,8 +208,10 @@ class Unpadded(Execution):
         mask_len, num_heads = self._unpadding.slots.shape[1], query.shape[2]
 
         def of_sequences(qkv: jax.Array, noise: Noise | None) -> jax.Array:
-            parts = split_heads(qkv, num_heads)
-            return join_heads(self.attend_whole(*parts, layer, noise, mask_len))
+            query, key, value = split_heads(qkv, num_heads)
+            return join_heads(
+                self.attend_whole(query, key, value, layer, noise, mask_len)
+            )
 
         qkv = jnp.concatenate([join_heads(x) for x in (query, key, value)], axis=-1)
         return self._on_sequences(of_sequences, qkv).reshape(query.shape)

@@ -61,8 +61,8 @@ def check_rule(seq_len: int) -> None:
 
 def _rule(seq_len: int) -> np.ndarray:
     """[T, T] bool, whether each query attends to each key."""
-    places = np.arange(seq_len)
     with jax.ensure_compile_time_eval():
+        places = jnp.arange(seq_len)
         return np.asarray(may_attend(places[:, None], places))
 
 
