@@ -60,7 +60,8 @@ def next_token_nll(
 
     def all_nll(kernel: jax.Array) -> jax.Array:
         def chunk_nll(_, part):
-            return None, _nll_and_scores(*part, kernel, len(unembedding))[0]
+            hidden, labels = part
+            return None, _nll_and_scores(hidden, labels, kernel, len(unembedding))[0]
 
         return jax.lax.scan(chunk_nll, None, parts)[1]
 
