@@ -19,6 +19,7 @@ from gpt1_jax.errors import UserError
 
 _GIVEN = ("b1", "b2", "eps")  # keys passed to optimizers that have these arguments
 _MASKS = ("mask", "weight_decay_mask")  # optax's names for the mask of weight decay
+_OTHERS = "another, such as released_adam, adamw, lion, adafactor, sgd or contrib.muon"
 
 Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 
@@ -239,14 +240,15 @@ def optax_optimizer(
             decay = decay_weights(schedule, config.weight_decay)
             optimizer = optax.chain(optimizer, decay)
         _try_shapes(optimizer)
+    except UserError:
+        raise
     except Exception as error:  # whatever optax raises
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
             f"config.optimizer.name={config.name!r} with config.optimizer.arguments="
             f"{config.arguments!r} does not train here, where it gets a schedule of "
             f"learning rates, gradients and parameters ({reason:.200}, in optax "
-            f"{optax.__version__}); change the arguments, or choose another, such as "
-            "released_adam, adamw, lion, adafactor, sgd or contrib.muon."
+            f"{optax.__version__}); change the arguments, or choose {_OTHERS}."
         ) from error
     return optimizer
 
@@ -257,16 +259,22 @@ def _find_function(name: str) -> Callable[..., optax.GradientTransformation]:
     No other can be named: a configuration may come from anybody.
 
     Raises:
-      TypeError, ValueError: if there is none.
+      UserError: if there is none.
     """
     place, _, short = name.rpartition(".")
     module = {"": optax, "contrib": optax.contrib}.get(place)
     function: Any = getattr(module, short, None)
     takes = inspect.signature(function).parameters if callable(function) else ()
     if "learning_rate" not in takes:
-        raise TypeError("optax has no such function that takes a learning rate")
+        raise UserError(
+            f"config.optimizer.name={name!r}: optax {optax.__version__} has no such "
+            f"function that takes a learning rate; choose {_OTHERS}."
+        )
     if short.startswith("schedule_free"):
-        raise ValueError("it trains other parameters than those to evaluate and save")
+        raise UserError(
+            f"config.optimizer.name={name!r} trains other parameters than those to "
+            f"evaluate and save; choose {_OTHERS}."
+        )
     return function
 
 

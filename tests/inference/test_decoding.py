@@ -167,13 +167,13 @@ def test_only_the_vocabulary_is_drawn_from(model, params):
 def test_few_lengths_are_compiled(model, params, monkeypatch, rows, places, expected):
     """A memory in lanes, of [S, K, M], has room for all tokens from the start."""
     traced = []
-    decode = language_model.decode
+    decode = decoding.decode
 
     def counted(model, params, tokens, cache):
         traced.append((tokens.shape, cache.layers[0].values.shape))
         return decode(model, params, tokens, cache)
 
-    monkeypatch.setattr(language_model, "decode", counted)
+    monkeypatch.setattr(decoding, "decode", counted)
     decoder = make(model, rows, **{**GREEDY, "max_new_tokens": 40})
     prompts = [[1] * length for length in range(1, 65)]
     continued(decoder, params, prompts)

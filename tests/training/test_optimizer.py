@@ -462,8 +462,8 @@ def test_keys_and_arguments_reach_an_optimizer():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("lyon", "", r"='lyon' .*has no such function .*such as released_adam"),
-        ("clip", "", r"='clip' .*has no such function that takes a learning rate"),
+        ("lyon", "", r"='lyon': .*has no such function .*such as released_adam"),
+        ("clip", "", r"='clip': .*has no such function that takes a learning rate"),
         ("scale_by_adam", "", r"has no such function that takes a learning rate"),
         ("contrib", "", r"has no such function that takes a learning rate"),
         ("os.system", "", r"has no such function that takes a learning rate"),
