@@ -10,7 +10,6 @@ from tiny_models import all_logits, drawn_params, sampling_config
 
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.decoding import Continuation, Decoder
-from gpt1_jax.model import language_model
 
 VOCAB = 90  # of 97: the rest stands for special tokens
 PROMPTS = [[1, 2, 3], [5] * 20, [7, 8] * 15, [9] * 70, [4], [6, 60] * 16, [3, 5] * 29]
