@@ -219,6 +219,8 @@ def poison(monkeypatch, bad_steps, bad_losses=None):
         return update(state, batch, noise, bad_gradients, optimizer)
 
     monkeypatch.setattr(steps, "update", poisoned)
+    if finetuning := sys.modules.get("gpt1_jax.finetuning.steps"):  # a core has none
+        monkeypatch.setattr(finetuning, "update", poisoned)
 
 
 @contextlib.contextmanager

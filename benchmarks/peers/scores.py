@@ -112,10 +112,10 @@ def make_ours(run: Any, texts: Texts) -> Score:
     import jax
     import jax.numpy as jnp
 
-    from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
+    from gpt1_jax.inference.scoring import Scorer
     from gpt1_jax.runs.scoring_model import scoring_model
 
-    model = scoring_model(run.model_in("float32"), BATCH_TOKENS)
+    model = scoring_model(run.model_in("float32"))
     needed = texts.ranks_and_entropies
     score = Scorer(model, run.tokenizer.vocab_size, ranks_and_entropies=needed)
     params = jax.tree.map(jnp.asarray, run.language_model)
