@@ -8,7 +8,7 @@ Attention costs time with the square of the padded length. So the sequences of a
 can be sorted by length into bands, each padded to a length of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 import jax
@@ -17,7 +17,6 @@ import numpy as np
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.model.execution import Execution, Layer
-from gpt1_jax.ops.attention import join_heads, split_heads
 from gpt1_jax.ops.dropout import Noise
 
 
@@ -205,27 +204,19 @@ class Unpadded(Execution):
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, layer: Layer
     ) -> jax.Array:
-        mask_len, num_heads = self._unpadding.slots.shape[1], query.shape[2]
-
-        def of_sequences(qkv: jax.Array, noise: Noise | None) -> jax.Array:
-            query, key, value = split_heads(qkv, num_heads)
-            return join_heads(
-                self.attend_whole(query, key, value, layer, noise, mask_len)
-            )
-
-        qkv = jnp.concatenate([join_heads(x) for x in (query, key, value)], axis=-1)
-        return self._on_sequences(of_sequences, qkv).reshape(query.shape)
+        unpadding, bands = self._unpadding, self._unpadding.bands
+        if bands is None or self.model.attention_form in ("plain", "fused"):
+            whole = [pad(x, unpadding) for x in (query, key, value)]
+            return unpad(self.attend_whole(*whole, layer, self.noise), unpadding)
+        mask_len = unpadding.slots.shape[1]
+        noises = noise_of_bands(self.noise, bands)
+        padded = (pad_in_bands(x, bands) for x in (query, key, value))
+        attended = [
+            self.attend_whole(*qkv, layer, noise, mask_len)
+            for *qkv, noise in zip(*padded, noises, strict=True)
+        ]
+        return unpad_bands(attended, bands)
 
     def recur(self, gates: jax.Array, recurrent: Any) -> jax.Array:
         outputs = super().recur(pad(gates, self._unpadding), recurrent)
         return unpad(outputs, self._unpadding)
-
-    def _on_sequences(
-        self, function: Callable[[jax.Array, Noise | None], jax.Array], x: jax.Array
-    ) -> jax.Array:
-        """Applies a function of padded sequences and their noise to [S, R, ..]."""
-        unpadding, bands = self._unpadding, self._unpadding.bands
-        if bands is None or self.model.attention_form in ("plain", "fused"):
-            return unpad(function(pad(x, unpadding), self.noise), unpadding)
-        noises = noise_of_bands(self.noise, bands)
-        return unpad_bands(list(map(function, pad_in_bands(x, bands), noises)), bands)
