@@ -207,12 +207,12 @@ class Unpadded(Execution):
         unpadding, bands = self._unpadding, self._unpadding.bands
         if bands is None or self.model.attention_form in ("plain", "fused"):
             whole = [pad(x, unpadding) for x in (query, key, value)]
-            return unpad(self.attend_whole(*whole, layer, self.noise), unpadding)
+            return unpad(self.attend_whole(whole, layer, self.noise), unpadding)
         mask_len = unpadding.slots.shape[1]
         noises = noise_of_bands(self.noise, bands)
         padded = (pad_in_bands(x, bands) for x in (query, key, value))
         attended = [
-            self.attend_whole(*qkv, layer, noise, mask_len)
+            self.attend_whole(qkv, layer, noise, mask_len)
             for *qkv, noise in zip(*padded, noises, strict=True)
         ]
         return unpad_bands(attended, bands)

@@ -8,7 +8,7 @@ by layer on several devices.
 """
 
 import difflib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -171,19 +171,17 @@ class Execution:
         self, query: jax.Array, key: jax.Array, value: jax.Array, layer: Layer
     ) -> jax.Array:
         """softmax(Q K^T / sqrt(K)) V (sec. 3.1): [N, T, H, K], from three like it."""
-        return self.attend_whole(query, key, value, layer, self.noise)
+        return self.attend_whole((query, key, value), layer, self.noise)
 
     def attend_whole(
         self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
+        qkv: Sequence[jax.Array],
         layer: Layer,
         noise: Noise | None,
         mask_len: int = 0,
     ) -> jax.Array:
         """The same, of whole sequences and their own noise, in the configured form."""
-        form = self.model.attention_form
+        (query, key, value), form = qkv, self.model.attention_form
         if form == "plain":
             return attention.plain_attention(
                 query, key, value, lambda probs: self.at("attn/probs", probs, layer)
