@@ -27,7 +27,6 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.execution import ATTN_OUTPUT, ATTN_PROBS
 from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
 from gpt1_jax.ops.dropout import Noise, dropout, step_noise
-from gpt1_jax.ops.layer_norm import Branch
 from gpt1_jax.ops.losses import next_token_loss, plain_next_token_nll
 from gpt1_jax.ops.products import dense, plain_dense
 from gpt1_jax.training.optimizer import make_optimizer
@@ -83,9 +82,8 @@ def residual_norm_case(
     arrays = x, gradient, 0 * gain, gain, 0 * gain
 
     def with_dropout(*arguments: Any) -> jax.Array:
-        x, output, branch_bias, scale, bias, noise = arguments
-        where = flags.dropout, noise, ATTN_OUTPUT, None
-        return form(x, Branch(output, branch_bias, *where), scale, bias)
+        *arrays, noise = arguments
+        return form(*arrays, flags.dropout, noise, ATTN_OUTPUT)
 
     return _forward_backward(with_dropout, arrays, gradient, noise)
 

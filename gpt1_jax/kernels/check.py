@@ -19,7 +19,7 @@ from gpt1_jax.ops.attention import (
     plain_causal_attention,
 )
 from gpt1_jax.ops.dropout import Noise, keep_mask, site_words, step_noise
-from gpt1_jax.ops.layer_norm import Branch, residual_layer_norm
+from gpt1_jax.ops.layer_norm import residual_layer_norm
 
 Form = Callable[..., jax.Array]
 # (arrays, noise, gradient of the output) -> output and, in training, gradients
@@ -200,9 +200,7 @@ class LayerNormCheck(Check):
         return [self._shape] * 2 + [self._shape[-1:]] * 3
 
     def _call(self, form: Form, arrays: Sequence[jax.Array], noise: Any) -> jax.Array:
-        x, output, branch_bias, scale, bias = arrays
-        branch = Branch(output, branch_bias, self._rate, noise, _SITE, None)
-        return form(x, branch, scale, bias)
+        return form(*arrays, self._rate, noise, _SITE)
 
     def _wrong_masks(self, run: Compiled, noise: Noise) -> int:
         """Reads the masks off the results.

@@ -21,13 +21,14 @@ from jax.experimental import pallas as pl
 from gpt1_jax.kernels import pallas_gpu
 from gpt1_jax.kernels.pallas_gpu import Launch
 from gpt1_jax.ops.dropout import (
+    Noise,
     hash_bits,
     keep_scale,
     keep_threshold,
     row_counters,
     site_words,
 )
-from gpt1_jax.ops.layer_norm import EPSILON, Branch
+from gpt1_jax.ops.layer_norm import EPSILON
 
 MAX_PIECES = 8  # in half a vector
 MIN_WIDTH = 16  # of a piece
@@ -73,26 +74,40 @@ def refusal(shape: tuple[int, ...], dtype: jnp.dtype) -> str:
 
 
 def residual_layer_norm(
-    x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
+    x: jax.Array,
+    branch: jax.Array,
+    branch_bias: jax.Array,
+    scale: jax.Array,
+    bias: jax.Array,
+    rate: float,
+    noise: Noise | None,
+    site: int | jax.Array,
+    rows: jax.Array | None = None,
 ) -> jax.Array:
     """`residual_layer_norm` by kernels, where `refusal` is empty."""
     shape, dim = x.shape, x.shape[-1]
-    problem = Problem(dim, 0.0 if branch.noise is None else branch.rate)
-    arrays = [a.reshape(-1, dim) for a in (x, branch.output)]
+    problem = Problem(dim, 0.0 if noise is None else rate)
+    arrays = [a.reshape(-1, dim) for a in (x, branch)]
     padding = -len(arrays[0]) % max(FORWARD_VECTORS, BACKWARD_VECTORS)
     arrays = [jnp.pad(a, ((0, padding), (0, 0))) for a in arrays]
-    counters = jnp.pad(_counters(shape, branch, problem.rate), ((0, 0), (0, padding)))
-    vectors = jnp.stack([branch.bias, scale, bias])
+    counters = _counters(shape, problem.rate, noise, site, rows)
+    counters = jnp.pad(counters, ((0, 0), (0, padding)))
+    vectors = jnp.stack([branch_bias, scale, bias])
     normed = _normed(*arrays, vectors, counters, problem)
     return normed[: len(normed) - padding].reshape(shape)
 
 
-def _counters(shape: tuple[int, ...], branch: Branch, rate: float) -> jax.Array:
+def _counters(
+    shape: tuple[int, ...],
+    rate: float,
+    noise: Noise | None,
+    site: int | jax.Array,
+    rows: jax.Array | None,
+) -> jax.Array:
     """[3, V] uint32, the arguments of `hash_bits` for each vector's first hash."""
-    if branch.noise is None or rate == 0.0:
+    if noise is None or rate == 0.0:
         return jnp.zeros((3, math.prod(shape[:-1])), jnp.uint32)
-    rows, words = branch.rows, site_words(branch.noise, branch.site)
-    rows = branch.noise.rows if rows is None else rows
+    words, rows = site_words(noise, site), noise.rows if rows is None else rows
     row_shape = shape[rows.ndim :]
     first, key = row_counters(words, rows, row_shape)
     inner = np.arange(math.prod(row_shape[:-1]), dtype=np.uint32)

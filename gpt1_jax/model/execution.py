@@ -159,13 +159,11 @@ class Execution:
             summed = h + self.at(name, branch, layer)
             return layer_norm.layer_norm(summed, *weights, self.dtype)
         site = block_site(layer, _IN_LAYERS[name])
-        output, bias = branch
-        rate = self.model.resid_dropout
-        added = layer_norm.Branch(output, bias, rate, self.noise, site, self.token_rows)
+        where = self.model.resid_dropout, self.noise, site, self.token_rows
         fused = find_named(
             layer_norm.FUSED, "config.model.layer_norm_form=fused", "use plain"
         )
-        return fused(h, added, *weights)
+        return fused(h, *branch, *weights, *where)
 
     def attend(
         self, query: jax.Array, key: jax.Array, value: jax.Array, layer: Layer

@@ -1,7 +1,6 @@
 """LayerNorm over the last axis."""
 
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,17 +11,6 @@ from gpt1_jax.ops.products import in_order, wait_to_recompute
 EPSILON = 1e-5  # released code; Flax's own default is 1e-6
 # `residual_layer_norm` for `config.model.layer_norm_form="fused"`, imported on demand.
 FUSED = "gpt1_jax.kernels.layer_norm:fused_residual_layer_norm"
-
-
-class Branch(NamedTuple):
-    """A branch that adds dropout(output + bias) to the residual stream."""
-
-    output: jax.Array  # [..., D]
-    bias: jax.Array  # [D] float32
-    rate: float  # this and the following are arguments of `dropout`
-    noise: Noise | None
-    site: int | jax.Array
-    rows: jax.Array | None
 
 
 def plain_layer_norm(
@@ -79,19 +67,26 @@ layer_norm.defvjp(_layer_norm_fwd, _layer_norm_bwd)
 
 
 def residual_layer_norm(
-    x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
+    x: jax.Array,
+    branch: jax.Array,
+    branch_bias: jax.Array,
+    scale: jax.Array,
+    bias: jax.Array,
+    rate: float,
+    noise: Noise | None,
+    site: int | jax.Array,
+    rows: jax.Array | None = None,
 ) -> jax.Array:
-    """LayerNorm(x + dropout(output + its bias)).
+    """LayerNorm(x + dropout(branch + its bias)).
 
     Args:
-      x: [..., D].
-      branch: its output has the shape and dtype of `x`.
-      scale, bias: [D] float32.
+      x, branch: [..., D], of the same dtype.
+      branch_bias, scale, bias: [D] float32.
+      rate, noise, site, rows: as for `dropout`.
 
     Returns:
       An array like `x`.
     """
-    added = (branch.output + branch.bias).astype(x.dtype)
-    where = branch.rate, branch.noise, branch.site
-    added = dropout(added, *where, rows=branch.rows)
+    added = (branch + branch_bias).astype(x.dtype)
+    added = dropout(added, rate, noise, site, rows=rows)
     return layer_norm(x + added, scale, bias, x.dtype)

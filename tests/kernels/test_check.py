@@ -137,16 +137,20 @@ def test_what_only_scores_needs_no_masks_and_no_gradients():
     assert re.search("the output", scoring.why_not(scaled))
 
 
-def norm_with_other_masks(x, branch, scale, bias):
-    return residual_layer_norm(x, branch._replace(site=2), scale, bias)
+def norm_with_other_masks(*arguments):
+    *arrays, rate, noise, _ = arguments
+    return residual_layer_norm(*arrays, rate, noise, 2)
 
 
-def norm_without_bias(x, branch, scale, bias):
-    return residual_layer_norm(x, branch, scale, 0 * bias)
+def norm_without_bias(*arguments):
+    *arrays, bias, rate, noise, site = arguments
+    return residual_layer_norm(*arrays, 0 * bias, rate, noise, site)
 
 
-def norm_with_wrong_gradient(x, branch, scale, bias):
-    return residual_layer_norm(x, branch, with_gradient_scaled(scale, 0.9), bias)
+def norm_with_wrong_gradient(*arguments):
+    *arrays, scale, bias, rate, noise, site = arguments
+    scale = with_gradient_scaled(scale, 0.9)
+    return residual_layer_norm(*arrays, scale, bias, rate, noise, site)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

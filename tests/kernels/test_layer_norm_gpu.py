@@ -13,17 +13,16 @@ from collectives import collectives
 from gpt1_jax.kernels import pallas_gpu
 from gpt1_jax.kernels.layer_norm_gpu import refusal, residual_layer_norm
 from gpt1_jax.ops.dropout import Noise, dropout, keep_mask, site_words
-from gpt1_jax.ops.layer_norm import Branch, plain_layer_norm
+from gpt1_jax.ops.layer_norm import plain_layer_norm
 from gpt1_jax.parallel.exchange import rows_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
 
 SITE = 5
 
 
-def separate(x, branch, scale, bias):
-    added = (branch.output + branch.bias).astype(x.dtype)
-    where = branch.rate, branch.noise, branch.site
-    added = dropout(added, *where, rows=branch.rows)
+def separate(x, branch, branch_bias, scale, bias, rate, noise, site, rows):
+    added = (branch + branch_bias).astype(x.dtype)
+    added = dropout(added, rate, noise, site, rows=rows)
     return plain_layer_norm(x + added, scale, bias, x.dtype)
 
 
@@ -31,9 +30,8 @@ def separate(x, branch, scale, bias):
 def output_and_gradients(form, arrays, rate, noise, weights, rows=None):
     """Of input, branch, its bias, scale and bias."""
 
-    def compute(x, output, branch_bias, scale, bias):
-        branch = Branch(output, branch_bias, rate, noise, SITE, rows)
-        return form(x, branch, scale, bias)
+    def compute(*arrays):
+        return form(*arrays, rate, noise, SITE, rows)
 
     output, backward = jax.vjp(compute, *arrays)
     return output, *backward(weights.astype(output.dtype))
@@ -151,10 +149,8 @@ def test_sums_far_from_zero_keep_their_digits():
 def test_of_large_arrays_only_the_sum_is_kept():
     arrays, _ = random_arrays(8, 64, 32)
 
-    def compute(x, output, branch_bias, scale, bias):
-        noise = noise_of(*range(8))
-        branch = Branch(output, branch_bias, 0.1, noise, SITE, None)
-        return residual_layer_norm(x, branch, scale, bias)
+    def compute(*arrays):
+        return residual_layer_norm(*arrays, 0.1, noise_of(*range(8)), SITE)
 
     backward = jax.eval_shape(lambda *given: jax.vjp(compute, *given)[1], *arrays)
     large = [x for x in jax.tree.leaves(backward) if x.size >= arrays[0].size]

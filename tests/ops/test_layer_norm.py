@@ -119,8 +119,8 @@ def test_residual_layer_norm_is_that_of_the_sum_with_the_branch():
 
     @jax.jit
     def normed_and_dropped(noise):
-        branch = layer_norm_module.Branch(output, branch_bias, 0.1, noise, 5, None)
-        normed = layer_norm_module.residual_layer_norm(x, branch, scale, bias)
+        arrays = x, output, branch_bias, scale, bias
+        normed = layer_norm_module.residual_layer_norm(*arrays, 0.1, noise, 5)
         return normed, dropout(output + branch_bias, 0.1, noise, 5)
 
     normed, dropped = normed_and_dropped(noise)
