@@ -52,7 +52,6 @@ def next_token_nll(
     Returns:
       [N, T] float32, nats; column t is the loss of token t + 1, the last column 0.
     """
-
     labels = jnp.roll(tokens, -1, axis=1)
     parts = _chunks(chunk, hidden.astype(dtype), labels)
 
@@ -106,7 +105,6 @@ def _weighted_nll(
 
 def _weighted_nll_fwd(hidden, unembedding, labels, weights, chunk):
     rows = len(unembedding)
-
     parts = _chunks(chunk, hidden, labels, weights)
 
     def with_gradients(kernel: jax.Array) -> Any:
@@ -228,7 +226,6 @@ def _log_sum_exp(
       hidden: [R, D].
       kernel: [padded rows, D].
     """
-
     unpadded = _hide_padding(scores, rows)
 
     def in_one_pass() -> jax.Array:
