@@ -5,7 +5,7 @@ import functools
 import itertools
 import operator
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -29,12 +29,14 @@ from gpt1_jax.data.words import (
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.prediction import predict_examples, task_of
 from gpt1_jax.inference import decoding
-from gpt1_jax.inference.features import Reader, attention_of_text
+from gpt1_jax.inference.features import Reader
+from gpt1_jax.inference.forward import MAPS, Forward, forward_texts, mean_over_tokens
 from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.inference.surprisal import score_words
 from gpt1_jax.interop.run_folder import save_params
-from gpt1_jax.model import language_model
+from gpt1_jax.model import interventions
+from gpt1_jax.model.interventions import Edit
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.runs.open import TrainedRun, open_run
@@ -86,29 +88,77 @@ class TrainedModel:
         """
         return prompt_ids(self.tokenizer, _as_text("text", text))
 
-    def _encode_within_context(self, text: str) -> list[int]:
-        ids = self.encode(text)
-        if len(ids) > self.config.max_seq_len:
-            raise UserError(
-                f"The text has {len(ids)} tokens; this model reads "
-                f"{self.config.max_seq_len}. Pass a shorter one."
-            )
-        return ids
-
     def tokens(self, text: str) -> list[str]:
         """The tokens of a text, each as a string."""
         return [self.tokenizer.decode([i]) for i in self.encode(text)]
 
     @own_settings()
+    def forward(
+        self,
+        texts: str | Sequence[str],
+        record: Collection[str] = (),
+        edits: Mapping[str, Edit] | None = None,
+    ) -> Forward:
+        """Runs the model with some of its activations recorded or edited.
+
+        Args:
+          texts: a text; or a list or tuple of texts, which are computed together.
+          record: names of activations, such as "h_3/attn/probs" or "h_*/out".
+          edits: for some names a function that returns what takes the activation's
+            place, as `gpt1_jax.model.interventions` says and makes them. There is a
+            program for each length of the texts, and none for other values of the
+            edits that are made there.
+
+        Raises:
+          UserError: if there is no such activation, an edit does not fit, or a text is
+            longer than the context.
+        """
+        found = self._forward(texts, record, edits)
+        return found.of_first() if isinstance(texts, str) else found
+
+    def _forward(self, texts: Any, *how: Any, **more: Any) -> Forward:
+        """The `Forward` of all texts; see `forward_texts`."""
+        by_name = _by_name(texts)
+        for name, text in by_name.items():
+            check_encodable(text, name)
+        return forward_texts(
+            self.config, self.params, self.tokenizer, by_name, *how, **more
+        )
+
+    @own_settings()
+    def mean_activations(
+        self, texts: Iterable[str], record: Collection[str], batch_size: int = 16
+    ) -> dict[str, np.ndarray]:
+        """Means of activations over all tokens of a corpus, for mean ablation.
+
+        Args:
+          texts: each within the context; `batch_size` of them are read together.
+          record: names of activations [N, T, ..], as for `forward`.
+          batch_size: texts computed together.
+
+        Returns:
+          For each full name the mean [..], float32.
+
+        Raises:
+          UserError: as `forward`; or if an activation has no mean over tokens.
+        """
+        total, sums, remaining = 0, dict[str, Any](), iter(texts)
+        while batch := list(itertools.islice(remaining, batch_size)):
+            found = self._forward(batch, record, with_logits=False)
+            count, added = mean_over_tokens(found)
+            total += count
+            sums = {name: sums.get(name, 0) + each for name, each in added.items()}
+        if not total:
+            raise UserError("There is no text; pass one or more.")
+        return {name: np.float32(each / total) for name, each in sums.items()}
+
     def logits(self, text: str) -> np.ndarray:
         """The next-token logits after each token of a text: [T, V] float32.
 
         Raises:
           UserError: if the text is longer than the context.
         """
-        ids = self._encode_within_context(text)
-        rows = _logits(self.config, self.params, _padded(ids, self.config))
-        return np.asarray(rows)[: len(ids), : self.tokenizer.vocab_size]
+        return self.forward(_as_text("text", text)).logits
 
     def next_tokens(self, text: str, k: int = 10) -> list[tuple[str, float]]:
         """The k most likely next tokens as text, with their probabilities."""
@@ -160,11 +210,10 @@ class TrainedModel:
         Raises:
           UserError: if the text is longer than the context.
         """
-        ids = self._encode_within_context(text)
-        read = Reader(self.config, self.params, range(self.config.depth + 1))
-        spans = [(i, i + 1) for i in range(len(ids))]
-        ((_, states),) = read([ReadingWindow(ids, 0, spans=spans)])
-        return states
+        names = interventions.state_names(self.config)
+        found = self._forward(_as_text("text", text), names, with_logits=False)
+        states = np.concatenate([found.recorded[name] for name in names])
+        return states.astype(self.config.dtype).astype(np.float32)
 
     @own_settings()
     def features(self, text: str, layer: int, context_words: int = 0) -> np.ndarray:
@@ -201,8 +250,9 @@ class TrainedModel:
           UserError: if the model is an LSTM, which has no attention, or the text is
             longer than the context.
         """
-        ids = self._encode_within_context(text)
-        return attention_of_text(self.config, self.params, ids)
+        interventions.check_attention(self.config)
+        found = self._forward(_as_text("text", text), [MAPS], with_logits=False)
+        return np.concatenate(list(found.recorded.values()))
 
     @own_settings()
     def generate(
@@ -426,15 +476,3 @@ def _columns(
             f"{where} holds {len(texts)} texts; the task has {', '.join(names)}."
         )
     return dict(zip(names, texts, strict=True))
-
-
-def _padded(ids: list[int], model: ModelConfig) -> jax.Array:
-    """[1, T]: the ids, right-padded to one of a few lengths, to limit recompilation."""
-    size = decoding.bucket(len(ids), model.max_seq_len)
-    return jnp.asarray([ids + [0] * (size - len(ids))], jnp.int32)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _logits(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
-    output = language_model.apply(model, params, tokens)
-    return language_model.logits(model, output)[0]

@@ -82,7 +82,7 @@ def load(flags: argparse.Namespace) -> tuple[Any, Texts]:
 
 def _answers(config: Any, run: Any) -> Any:
     """The answers of each task."""
-    from gpt1_jax.studies.minimal_pairs.pairs import load_pairs, select_pairs
+    from gpt1_jax.studies.pairs import load_pairs, select_pairs
     from gpt1_jax.studies.zero_shot.tasks import load_answers, select_zero_shot_tasks
 
     given = (config.data, run.tokenizer, run.model.max_seq_len)

@@ -82,7 +82,7 @@ show(losses.plain_next_token_nll)
 # wide, 40,478 tokens.
 
 # %%
-from gpt1_jax.model import language_model
+from gpt1_jax.model import interventions, language_model
 
 paper = config_lib.load(defaults("pretrain", ""))
 gpt1 = paper.model.with_vocab_size(40478)
@@ -140,7 +140,7 @@ show(attention.may_attend, attention.attention_probs, attention.plain_attention)
 
 # %%
 seen = attention.may_attend(jnp.arange(8)[:, None], jnp.arange(8))
-weights = language_model.attention(gpt1, params, tokens[:, :8])[0][0, 0]
+weights = interventions.attention(gpt1, params, tokens[:, :8])[0][0, 0]
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.2))
 for axis, picture, title in zip(
     axes, (seen, weights), ("the mask", "attention before training"), strict=True
@@ -587,7 +587,7 @@ for text in (
 # %%
 text = "anna called the horse because"
 known = [tokenizer.newline_id, *tokenizer.encode(text)]
-maps = language_model.attention(tiny, model_params, jnp.asarray([known]))
+maps = interventions.attention(tiny, model_params, jnp.asarray([known]))
 names = ["↵", *(tokenizer.decode([i]) for i in known[1:])]
 figure, axes = plt.subplots(1, 2, figsize=(8, 2.6), sharey=True)
 for layer, axis in enumerate(axes):

@@ -235,6 +235,39 @@ def _encode_behind(
     return ids[len(before) :]
 
 
+def word_of_each(
+    tokenizer: Tokenizer, text: str, ids: Sequence[int]
+) -> list[int] | None:
+    """The number of the word that each token of a text is part of, from 0.
+
+    Args:
+      tokenizer: the model's tokenizer.
+      text: the text.
+      ids: its tokens.
+
+    Returns:
+      A number for each token, -1 for one between words, such as a newline; None if the
+      words' own tokens are not those of the text.
+    """
+    numbers: list[int] = []
+    lines = lines_of(text, "the text") if text.strip() else iter(())
+    try:
+        words = list(split_words(tokenizer, lines))
+    except UserError:  # a token reaches across a space
+        return None
+    for number, word in enumerate(words):
+        while ids[len(numbers) : len(numbers) + 1] == [tokenizer.newline_id]:
+            numbers.append(-1)
+        stop = len(numbers) + len(word.ids)
+        if list(ids[len(numbers) : stop]) != list(word.ids):
+            return None
+        numbers += [number] * len(word.ids)
+    behind = ids[len(numbers) :]
+    if set(behind) - {tokenizer.newline_id}:
+        return None
+    return numbers + [-1] * len(behind)
+
+
 def words_in_sentences(
     tokenizer: Tokenizer, lines: Iterable[Word], *, apart: bool
 ) -> Iterator[Word]:

@@ -1,4 +1,4 @@
-"""Hidden states and attention maps of texts.
+"""Hidden states of texts.
 
 Sequences of similar length are computed together, and only the requested states leave
 the device. Windows and states are streamed, so memory does not grow with the text.
@@ -15,7 +15,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import BATCH_TOKENS, round_up_length
-from gpt1_jax.model import language_model
+from gpt1_jax.model import interventions
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
 
@@ -124,16 +124,6 @@ class Reader:
         return max(1, self._batch_tokens // length)
 
 
-def attention_of_text(
-    model: ModelConfig, params: Params, ids: Sequence[int]
-) -> np.ndarray:
-    """Attention weights of each head between all tokens: [L, H, T, T] float32."""
-    tokens = np.zeros((1, round_up_length(len(ids), model.max_seq_len)), np.int32)
-    tokens[0, : len(ids)] = ids
-    probs = jax.device_get(_read_attention(model, params, tokens))
-    return probs[:, :, : len(ids), : len(ids)]
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _read_states(
     model: ModelConfig,
@@ -144,7 +134,7 @@ def _read_states(
     spans: jax.Array,
 ) -> jax.Array:
     """[layers, N, R, D] float32 of tokens [N, T] and spans [N, R, 2]."""
-    states = language_model.hidden_states(model, params, tokens)
+    states = interventions.hidden_states(model, params, tokens)
     first, stop = spans[..., 0, None], spans[..., 1, None]  # [N, R, 1]
     places = jnp.arange(tokens.shape[1])
     weights = ((places >= first) & (places < stop)) / (stop - first)  # [N, R, T]
@@ -157,8 +147,3 @@ def _read_states(
         return jnp.take_along_axis(state, stop - 1, axis=1)
 
     return jnp.stack([rows(states[layer]) for layer in layers])
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _read_attention(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
-    return jnp.concatenate(language_model.attention(model, params, tokens))

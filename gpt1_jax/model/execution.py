@@ -7,16 +7,14 @@ without padding (fine-tuning), after a cache or in a tree of prefixes (inference
 by layer on several devices.
 """
 
-import difflib
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.errors import UserError, find_named
+from gpt1_jax.errors import find_named
 from gpt1_jax.ops import attention, layer_norm, products
 from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.lstm import lstm
@@ -195,45 +193,3 @@ class Execution:
     def recur(self, gates: jax.Array, recurrent: Any) -> jax.Array:
         """An LSTM's outputs [N, T, U], from the inputs of its gates [N, T, 4 U]."""
         return lstm(gates, recurrent, self.dtype)
-
-
-class Recording(Execution):
-    """Keeps activations by their full names, such as "h_3/attn/probs".
-
-    It computes with the formula: each attention map is made, in an unrolled loop.
-
-    Args:
-      model: as for `Execution`.
-      names: what to keep in `recorded`.
-    """
-
-    def __init__(self, model: ModelConfig, names: Collection[str]):
-        formula: dict[str, Any] = {"layer_norm_form": "plain", "layer_loop": "unrolled"}
-        if any(name.endswith("/attn/probs") for name in names):
-            formula["attention_form"] = "plain"
-        super().__init__(replace(model, remat=False, **formula))
-        self._names, self._passed = names, list[str]()
-        self.recorded: dict[str, jax.Array] = {}
-
-    def at(self, name: str, x: jax.Array, layer: Layer | None = None) -> jax.Array:
-        """Keeps the activation if it is one of those named."""
-        x = super().at(name, x, layer)
-        full_name = name if layer is None else f"h_{layer}/{name}"
-        self._passed.append(full_name)
-        if full_name in self._names:
-            self.recorded[full_name] = x
-        return x
-
-    def check_names(self) -> None:
-        """Refuses names that no activation has had, once the model has run.
-
-        Raises:
-          UserError: naming the first, and those that are like it.
-        """
-        for name in self._names:
-            if name not in self._passed:
-                near = difflib.get_close_matches(name, self._passed, 3, 0)
-                raise UserError(
-                    f"This model has no activation {name!r}; near it are "
-                    f"{', '.join(near)}. docs/api.md lists all of them."
-                )

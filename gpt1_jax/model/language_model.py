@@ -5,16 +5,14 @@ package uses only them.
 """
 
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.errors import UserError
 from gpt1_jax.model import transformer
-from gpt1_jax.model.execution import Execution, Recording
+from gpt1_jax.model.execution import Execution
 from gpt1_jax.model.lstm import LSTM
 from gpt1_jax.model.transformer import Transformer
 from gpt1_jax.ops import losses
@@ -94,60 +92,6 @@ def rounded_dtype(model: ModelConfig, name: str) -> jnp.dtype | None:
 def has_layer_boundaries(model: ModelConfig) -> bool:
     """Whether devices can exchange layer by layer: not if a loop computes them all."""
     return model.kind == "transformer" and model.layer_loop == "unrolled"
-
-
-def activations(
-    model: ModelConfig, params: Params, tokens: jax.Array, names: Sequence[str]
-) -> list[jax.Array]:
-    """Activations of a forward pass without dropout, by their names.
-
-    Args:
-      model, params, tokens: as for `apply`.
-      names: such as "embedding" or "h_3/attn/probs"; docs/api.md lists them.
-
-    Returns:
-      The activations, in the order of the names.
-
-    Raises:
-      UserError: if the model has no activation of that name.
-    """
-    how = Recording(model, names)
-    apply(how.model, params, tokens, how)
-    how.check_names()
-    return [how.recorded[name] for name in names]
-
-
-def hidden_states(
-    model: ModelConfig, params: Params, tokens: jax.Array
-) -> list[jax.Array]:
-    """The state of each token [N, T, D] before the first layer and after each."""
-    names = ["embedding", *(f"h_{layer}/out" for layer in range(model.depth))]
-    states = activations(model, params, tokens, names)
-    return [state.astype(model.dtype) for state in states]
-
-
-def check_attention(model: ModelConfig) -> None:
-    """Refuses a model without attention.
-
-    Raises:
-      ValueError: if it has none; names the model's kind.
-    """
-    if model.kind != "transformer":
-        raise UserError(
-            f"This model has no attention maps: its config.model.kind={model.kind!r}. "
-            "Only a Transformer has them; both kinds have hidden states."
-        )
-
-
-def attention(model: ModelConfig, params: Params, tokens: jax.Array) -> list[jax.Array]:
-    """Each layer's attention probabilities, [N, H, T, T] float32; rows sum to one.
-
-    Raises:
-      ValueError: if the model has no attention.
-    """
-    check_attention(model)
-    names = [f"h_{layer}/attn/probs" for layer in range(model.num_layers)]
-    return activations(model, params, tokens, names)
 
 
 def logits(model: ModelConfig, output: Output) -> jax.Array:

@@ -10,13 +10,15 @@ from gpt1_jax.config.checks import (
     File,
     Files,
     Free,
+    NotNegative,
     Positive,
     RunFolder,
     Section,
     given,
     require,
 )
-from gpt1_jax.config.constraints import Steps
+from gpt1_jax.config.constraints import Names, Steps, different, not_empty
+from gpt1_jax.config.finetune import check_examples_source
 from gpt1_jax.config.sections import DataConfig, JobConfig
 
 
@@ -62,6 +64,32 @@ class TextConfig(Section):
     def applied_to(self, data: DataConfig) -> DataConfig:
         """The data section of a run's configuration, with the paths of today."""
         return dataclasses.replace(data, **{k: v for k, v in vars(self).items() if v})
+
+
+@dataclasses.dataclass(frozen=True)
+class PairsDataConfig(Section):
+    """Where minimal pairs come from, and the columns of the user's own pairs."""
+
+    section = "data"
+
+    source: Literal["tfds", "hub", "official", "files"]
+    dir: ByContent[File]
+    files: ByContent[Files]
+    sentences: Annotated[Names, different, not_empty]
+    good: str
+    context: str
+    paradigm: str
+    max_pairs: NotNegative[int]
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_examples_source(self.source, self.dir)
+        require(
+            (self.source == "files") == bool(self.files),
+            f"config.data.files={self.files!r} does not go with config.data.source="
+            f"{self.source!r}: pairs of your own (configs/minimal_pairs.py:custom) are "
+            "read from source='files', BLiMP from the others.",
+        )
 
 
 SAME_TEXT = TextConfig(train="", valid="", cache_dir="")

@@ -7,8 +7,8 @@ from tiny_models import drawn_params
 
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference import features
-from gpt1_jax.inference.features import Reader, attention_of_text
-from gpt1_jax.model import language_model
+from gpt1_jax.inference.features import Reader
+from gpt1_jax.model import interventions
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def random_windows(count, lengths=(1, 5, 11, 48), seed=0, most=3):
         yield ReadingWindow(rng.integers(0, 97, length).tolist(), 0, spans=spans)
 
 
-all_states = jax.jit(language_model.hidden_states, static_argnums=0)
+all_states = jax.jit(interventions.hidden_states, static_argnums=0)
 
 
 def by_hand(model, params, window):
@@ -108,15 +108,6 @@ def test_an_unknown_layer_is_refused(model, params):
     for layer in (3, -1):
         with pytest.raises(ValueError, match=rf"no layer {layer}: .* 0 .* to 2\."):
             Reader(model, params, (0, layer))
-
-
-def test_attention_maps_are_those_of_the_text_alone(model, params):
-    ids = list(range(11))
-    probs = attention_of_text(model, params, ids)
-    alone = jax.jit(language_model.attention, static_argnums=0)
-    expected = alone(model, params, np.asarray([ids]))
-    assert probs.shape == (2, 2, 11, 11)
-    np.testing.assert_allclose(probs, np.concatenate(expected), atol=1e-6)
 
 
 def test_bfloat16_states_come_as_float32(tiny_model_config, params):

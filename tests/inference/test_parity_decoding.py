@@ -7,7 +7,7 @@ from tiny_models import sampling_config
 from torch_models import perturbed_params, torch, torch_model
 
 from gpt1_jax.inference.decoding import Continuation, Decoder
-from gpt1_jax.model import language_model
+from gpt1_jax.model import interventions
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_greedy_tokens_equal_those_of_transformers(both, penalty):
 def test_hidden_states_equal_those_of_transformers(both):
     config, params, model = both
     tokens = np.random.default_rng(1).integers(0, 211, (2, 40))
-    hidden_states = jax.jit(language_model.hidden_states, static_argnums=0)
+    hidden_states = jax.jit(interventions.hidden_states, static_argnums=0)
     ours = hidden_states(config, params, tokens)
     with torch.no_grad():
         theirs = model(torch.tensor(tokens), output_hidden_states=True).hidden_states

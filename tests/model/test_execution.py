@@ -11,8 +11,8 @@ from tiny_models import LSTM, made_up_params, random_tokens
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.model import execution, language_model
-from gpt1_jax.model.execution import Recording
-from gpt1_jax.model.language_model import activations, apply, init_params
+from gpt1_jax.model.interventions import Intervention, forward
+from gpt1_jax.model.language_model import apply, init_params
 from gpt1_jax.ops import attention
 
 API = Path(__file__).parents[2] / "docs" / "api.md"
@@ -47,16 +47,6 @@ def documented(kind):
     return names
 
 
-class All(Recording):
-    """Keeps every activation."""
-
-    def at(self, name, x, layer=None):
-        full_name = name if layer is None else f"h_{layer}/{name}"
-        assert full_name not in self.recorded
-        self.recorded[full_name] = super().at(name, x, layer)
-        return x
-
-
 @pytest.mark.parametrize("kind", ["Transformer", "LSTM"])
 def test_activations_are_those_of_the_list(tiny_model_config, kind):
     config = tiny_model_config(
@@ -64,8 +54,8 @@ def test_activations_are_those_of_the_list(tiny_model_config, kind):
     )
     params = made_up_params(init_params, config)
     tokens = random_tokens((SIZES["N"], SIZES["T"]))
-    how = All(config, ())
-    jax.eval_shape(lambda p: apply(how.model, p, tokens, how), params)
+    how = Intervention(config, ["*"])
+    jax.eval_shape(lambda p: apply(config, p, tokens, how), params)
     found = {name: x.shape for name, x in how.recorded.items()}
     assert found == documented(kind)
 
@@ -75,15 +65,14 @@ def test_recording_changes_nothing_and_gives_what_the_formula_has(
 ):
     """Each activation from those before it, by NumPy."""
     config, tokens = tiny_model_config(), random_tokens((2, 9))
-    names = [*documented("Transformer")]
 
     @jax.jit
     def run(params):
-        plain = Recording(config, ["h_0/attn/probs"]).model
-        return activations(config, params, tokens, names), apply(plain, params, tokens)
+        plain = tiny_model_config(attention_form="plain")
+        found = forward(config, params, tokens, ["*"])[1]
+        return found, apply(plain, params, tokens)
 
-    values, output = jax.device_get(run(tiny_params))
-    found = dict(zip(names, values, strict=True))
+    found, output = jax.device_get(run(tiny_params))
     np.testing.assert_array_equal(found["h_1/out"], output.hidden)
     summed = found["embedding/tokens"] + found["embedding/positions"]
     np.testing.assert_array_equal(found["embedding"], summed)
@@ -116,7 +105,7 @@ def test_a_name_that_no_activation_has_is_refused(tiny_model_config, tiny_params
     with pytest.raises(
         UserError, match=r"no activation 'h_2/attn/heads'; near it are "
     ):
-        activations(config, tiny_params, tokens, ["embedding", "h_2/attn/heads"])
+        forward(config, tiny_params, tokens, ["embedding", "h_2/attn/heads"])
 
 
 # Who may attend to whom

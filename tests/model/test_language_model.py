@@ -21,7 +21,7 @@ from tiny_models import (
 )
 
 from gpt1_jax.inference.cache import decode, init_cache
-from gpt1_jax.model import language_model
+from gpt1_jax.model import interventions, language_model
 from gpt1_jax.model.execution import Execution
 from gpt1_jax.model.language_model import Output, apply, init_params
 from gpt1_jax.ops import losses
@@ -387,7 +387,7 @@ def test_reading_on_from_a_cache_gives_the_same_logits(tiny_model_config, tiny_p
 
 def test_hidden_states_are_those_of_each_layer(tiny_model_config, tiny_params):
     config, tokens = tiny_model_config(), random_tokens()
-    all_states = jax.jit(language_model.hidden_states, static_argnums=0)
+    all_states = jax.jit(interventions.hidden_states, static_argnums=0)
     states = all_states(config, tiny_params, tokens)
     assert len(states) == 3
     for layers, state in enumerate(states[1:], 1):
@@ -398,7 +398,7 @@ def test_hidden_states_are_those_of_each_layer(tiny_model_config, tiny_params):
 
 def test_attention_sums_to_one_over_the_past(tiny_model_config, tiny_params):
     config, tokens = tiny_model_config(dtype="bfloat16"), random_tokens()
-    attention = jax.jit(language_model.attention, static_argnums=0)
+    attention = jax.jit(interventions.attention, static_argnums=0)
     layers = attention(config, tiny_params, tokens)
     assert [layer.shape for layer in layers] == [(4, 2, 16, 16)] * 2
     for layer in layers:

@@ -23,7 +23,7 @@ from tiny_models import (
 
 from gpt1_jax.finetuning.unpad import Unpadded, make_unpadding, pad
 from gpt1_jax.inference.cache import decode, init_cache
-from gpt1_jax.model import language_model
+from gpt1_jax.model import interventions, language_model
 from gpt1_jax.model.execution import Execution
 from gpt1_jax.model.language_model import apply, init_params
 from gpt1_jax.ops.dropout import step_noise
@@ -193,7 +193,7 @@ def test_reading_on_from_a_cache_gives_the_same_logits(config, params):
 
 def test_hidden_states_are_the_embedding_and_the_last(config, params):
     tokens = random_tokens()
-    first, last = language_model.hidden_states(config, params, tokens)
+    first, last = interventions.hidden_states(config, params, tokens)
     np.testing.assert_array_equal(first, params["wte"][tokens])
     expected = hidden_states(config, params, tokens)
     np.testing.assert_allclose(last, expected, atol=1e-6)
@@ -201,4 +201,4 @@ def test_hidden_states_are_the_embedding_and_the_last(config, params):
 
 def test_attention_is_refused(config, params):
     with pytest.raises(ValueError, match=r"no attention maps: .*kind='lstm'"):
-        language_model.attention(config, params, random_tokens())
+        interventions.attention(config, params, random_tokens())

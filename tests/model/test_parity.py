@@ -23,7 +23,7 @@ from torch_models import (
 )
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.model import language_model, transformer
+from gpt1_jax.model import interventions, language_model, transformer
 from gpt1_jax.model.language_model import apply
 from gpt1_jax.model.layers import LayerNorm
 from gpt1_jax.ops import attention, products
@@ -118,7 +118,7 @@ def test_attention_equals_the_torch_model(reduced):
     config, params, model, tokens, _ = reduced
     with torch.no_grad():
         theirs = model(torch.tensor(tokens), output_attentions=True).attentions
-    ours = jax.jit(lambda p: language_model.attention(config, p, tokens))(params)
+    ours = jax.jit(lambda p: interventions.attention(config, p, tokens))(params)
     assert len(ours) == len(theirs) == config.num_layers
     for one, other in zip(ours, theirs, strict=True):
         assert largest_difference(one, other.numpy()) < TOLERANCE

@@ -13,7 +13,7 @@ import numpy as np
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference.scoring import round_up_length
-from gpt1_jax.model import language_model
+from gpt1_jax.model import interventions, language_model
 from gpt1_jax.model.language_model import Params
 
 
@@ -132,10 +132,10 @@ def _read(
     expected, expected_ids = jax.lax.top_k(log_probs, num_expected)
     weights = jnp.zeros((0, 1, tokens.shape[1], 1))
     if model.kind == "transformer":
-        weights = jnp.concatenate(language_model.attention(model, params, tokens))
+        weights = jnp.concatenate(interventions.attention(model, params, tokens))
     most = min(num_sources, weights.shape[-1])
     weights, sources = jax.lax.top_k(weights, most)
-    states = jnp.stack(language_model.hidden_states(model, params, tokens))[:, 0]
+    states = jnp.stack(interventions.hidden_states(model, params, tokens))[:, 0]
     units = states / jnp.linalg.norm(states, axis=-1, keepdims=True)
     similarity = jnp.einsum("itd,jtd->ijt", units, units)
     bits = jnp.abs(log_prob[:, 0]) / math.log(2)

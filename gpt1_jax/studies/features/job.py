@@ -27,8 +27,9 @@ from gpt1_jax.data.words import (
     window_overlap,
 )
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.features import Reader, attention_of_text
-from gpt1_jax.model import language_model
+from gpt1_jax.inference.features import Reader
+from gpt1_jax.inference.forward import MAPS, forward_ids
+from gpt1_jax.model import interventions
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
@@ -57,7 +58,7 @@ def run(config: FeaturesConfig, workdir: str) -> None:
     say_what_is_read(origin)
     _check_extract(config, origin)
     if config.attention:
-        language_model.check_attention(origin.model)
+        interventions.check_attention(origin.model)
     devices.configure("highest", compilation_cache(config.compilation_cache_dir))
     layers = config.layers or tuple(range(origin.model.depth + 1))
     params = jax.tree.map(jnp.asarray, origin.language_model)
@@ -73,8 +74,9 @@ def run(config: FeaturesConfig, workdir: str) -> None:
             for window, states in read(_windows(config, origin, words)):
                 _append(config, file, window.words, layers, states)
                 if config.attention:
-                    maps = attention_of_text(model, params, window.ids)
-                    file.append(f"attention_{done}", maps)
+                    text = {"the window": window.ids}
+                    maps = forward_ids(model, params, text, [MAPS]).recorded.values()
+                    file.append(f"attention_{done}", np.concatenate([*maps]))
                     file.append(f"tokens_{done}", np.asarray(window.ids, np.int32))
                 done += len(window.words)
                 bar.update(len(window.words))

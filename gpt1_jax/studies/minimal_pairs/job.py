@@ -21,16 +21,16 @@ from gpt1_jax.studies.engine import (
 )
 from gpt1_jax.studies.minimal_pairs.config import MinimalPairsConfig
 from gpt1_jax.studies.minimal_pairs.figure import draw_pairs
-from gpt1_jax.studies.minimal_pairs.pairs import (
-    equal_pairs,
-    fetch_pairs,
-    load_pairs,
-    select_pairs,
-)
 from gpt1_jax.studies.minimal_pairs.table import (
     describe_pairs,
     pair_scores,
     pairs_tables,
+)
+from gpt1_jax.studies.pairs import (
+    equal_pairs,
+    fetch_pairs,
+    load_pairs,
+    select_pairs,
 )
 
 _NAMED = 10  # equal pairs in a line

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpt1_jax.report.markdown import counted, escape, markdown_table
 from gpt1_jax.report.scores import run_names, with_error
-from gpt1_jax.studies.minimal_pairs.blimp import PARADIGMS, PUBLISHED
+from gpt1_jax.studies.blimp import PARADIGMS, PUBLISHED
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,7 @@ from gpt1_jax.studies.babylm import job as babylm
 from gpt1_jax.studies.babylm import parts
 from gpt1_jax.studies.babylm import scores as evaluation
 from gpt1_jax.studies.babylm.parts import FULL, PARTS, load_part
-from gpt1_jax.studies.minimal_pairs.blimp import PARADIGMS
+from gpt1_jax.studies.blimp import PARADIGMS
 
 NO_READING = tuple(name for name in PARTS if name != "reading")
 

@@ -14,13 +14,13 @@ from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference.features import Reader
-from gpt1_jax.model import language_model
+from gpt1_jax.model import interventions
 from gpt1_jax.studies.features import job as features
 
 LINES = ["abc de fghij", "", "Gh  ab.", "  cde ab fgh ij abc de  "]
 WORDS = [line.split() for line in LINES]
 
-hidden_states = jax.jit(language_model.hidden_states, static_argnums=0)
+hidden_states = jax.jit(interventions.hidden_states, static_argnums=0)
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_what_is_interrupted_leaves_nothing(ask, text, tmp_path, monkeypatch):
 
     ask(text)
     before = (tmp_path / "out.npz").read_bytes()
-    monkeypatch.setattr(features, "attention_of_text", interrupted)
+    monkeypatch.setattr(features, "forward_ids", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ask(text, rows="last", attention=True)
     assert (tmp_path / "out.npz").read_bytes() == before

@@ -17,8 +17,8 @@ from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.minimal_pairs import job as minimal_pairs
-from gpt1_jax.studies.minimal_pairs.pairs import select_pairs
 from gpt1_jax.studies.minimal_pairs.table import pair_scores, pairs_tables
+from gpt1_jax.studies.pairs import select_pairs
 
 TERMS = ("ellipsis", "anaphor_agreement")
 

@@ -25,8 +25,8 @@ from gpt1_jax.studies.answers import (
     ZeroShotTask,
     encode_answers,
 )
-from gpt1_jax.studies.minimal_pairs.blimp import FIELDS, PARADIGMS, TERMS
-from gpt1_jax.studies.minimal_pairs.config import PairsDataConfig
+from gpt1_jax.studies.blimp import FIELDS, PARADIGMS, TERMS
+from gpt1_jax.studies.config import PairsDataConfig
 from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.examples import check_records, load_split, read_records
 from gpt1_jax.tasks.task import (
@@ -75,7 +75,7 @@ def select_pairs(names: Sequence[str], data: PairsDataConfig) -> list[ZeroShotTa
             raise UserError(
                 f"BLiMP has no paradigm, term or field {name!r}; its fields are "
                 f"{', '.join(FIELDS)}, its terms {', '.join(TERMS)}, and its paradigms "
-                "those of gpt1_jax/studies/minimal_pairs/blimp.py."
+                "those of gpt1_jax/studies/blimp.py."
             )
         for paradigm in found:
             of_term = chosen.setdefault(paradigm.term, [])

@@ -10,9 +10,9 @@ from made_up_tokenizer import Characters
 from tiny_tasks import write_lines
 
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.studies.minimal_pairs.blimp import FIELDS, PARADIGMS, PUBLISHED, TERMS
-from gpt1_jax.studies.minimal_pairs.config import PairsDataConfig
-from gpt1_jax.studies.minimal_pairs.pairs import equal_pairs, load_pairs, select_pairs
+from gpt1_jax.studies.blimp import FIELDS, PARADIGMS, PUBLISHED, TERMS
+from gpt1_jax.studies.config import PairsDataConfig
+from gpt1_jax.studies.pairs import equal_pairs, load_pairs, select_pairs
 
 TOKENIZER = Characters()
 DATA = PairsDataConfig(
