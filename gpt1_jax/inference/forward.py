@@ -1,6 +1,7 @@
 """Texts through a model whose activations are recorded or edited, as one batch."""
 
 import functools
+from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ class Forward(NamedTuple):
     logits: np.ndarray  # [N, T, V] float32, of the token after each
     tokens: list[Any]  # for each text its tokens, as strings
     ids: np.ndarray  # [N, T] int32; -1 behind a text's end
-    recorded: dict[str, np.ndarray]  # by full name, float32
+    recorded: dict[str, np.ndarray]  # by full name, float32, as they were computed
 
     def of_first(self) -> "Forward":
         """What was computed from the first text alone."""
@@ -170,7 +171,7 @@ def _forward(
     tokens: jax.Array,
     edits: Mapping[str, Edit] | None,
     sites: Mapping[str, jax.Array],
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+) -> tuple[jax.Array, OrderedDict[str, jax.Array]]:
     """Logits [N, T, V] or [N, T, 0], and what was recorded, float32."""
     output, recorded = interventions.forward(
         model, params, tokens, record, edits, seq_len=seq_len, **sites
@@ -178,4 +179,6 @@ def _forward(
     logits = jnp.zeros((*tokens.shape, 0))
     if with_logits:
         logits = language_model.logits(model, output)
-    return logits, {name: x.astype(jnp.float32) for name, x in recorded.items()}
+    # A dict would come back in the order of its keys, h_10 before h_2.
+    in_order = OrderedDict((n, x.astype(jnp.float32)) for n, x in recorded.items())
+    return logits, in_order
