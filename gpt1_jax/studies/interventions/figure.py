@@ -33,33 +33,42 @@ def draw_effects(scores: "pd.DataFrame") -> "Figure":
     groups = [own for _, own in scores.groupby(["run", "task"], sort=False)]
     several = scores["run"].nunique() > 1
     figure = new_figure(13.5, 2.9 * len(groups) + 0.3)
-    grid = figure.subplots(len(groups), 4, squeeze=False, width_ratios=[2, 1, 2, 3])
+    grid = figure.subplots(len(groups), 4, squeeze=False, width_ratios=[2, 0.8, 2, 3])
     for row, own in zip(grid, groups, strict=True):
         first = own.iloc[0]
         name = f"{first['task']}\n{first['run']}" if several else str(first["task"])
         last = at_last_step(own)
         maps = {kind: _grid(last, kind) for kind in _TITLES}
-        most = max(np.nanmax(np.abs(each), initial=0) for each in maps.values())
+        others = max(_largest(maps["layer"]), _largest(maps["position"]))
         for axes, (kind, values) in zip(row[:3], maps.items(), strict=True):
-            if not values.size:
-                axes.axis("off")
-                continue
-            drawn = axes.imshow(
-                values, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto"
-            )
-            axes.set_title(_TITLES[kind], fontsize=9)
-            axes.set_yticks(range(len(values)))
-            axes.set_xticks(range(values.shape[1]))
-            if kind == "layer":
-                axes.set_xticklabels(["attn", "MLP"])
-            axes.tick_params(labelsize=7)
+            most = _largest(values) if kind == "head" else others
+            _draw_map(axes, kind, values, most)
+        figure.colorbar(row[0].images[0], ax=row[0], pad=0.02)
+        bar = figure.colorbar(row[1].images[0], ax=row[1:3], pad=0.02)
+        bar.set_label("effect on D, nats", fontsize=8)
         row[0].set_ylabel(f"{name}\nlayer", fontsize=8, parse_math=False)
-        figure.colorbar(drawn, ax=row[:3], label="effect on D, nats", pad=0.02)
         if own["step"].nunique() > 1:
             _draw_heads(row[3], own)
         else:
             _draw_lens(row[3], own)
     return figure
+
+
+def _largest(values: np.ndarray) -> float:
+    return float(np.nanmax(np.abs(values), initial=0))
+
+
+def _draw_map(axes: Any, kind: str, values: np.ndarray, most: float) -> None:
+    """A heat map of effects [L, columns], from -`most` to `most`."""
+    axes.set_title(_TITLES[kind], fontsize=9)
+    if not values.size:
+        axes.axis("off")
+        return
+    axes.imshow(values, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
+    axes.set_yticks(range(len(values)))
+    columns = ["attn", "MLP"] if kind == "layer" else range(values.shape[1])
+    axes.set_xticks(range(values.shape[1]), columns)
+    axes.tick_params(labelsize=7)
 
 
 def _grid(scores: "pd.DataFrame", kind: str) -> np.ndarray:
