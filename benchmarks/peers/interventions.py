@@ -133,7 +133,7 @@ def make_peers(model: Any, params: Any) -> dict[str, FindEffects]:
 
 def measure(
     effects: Mapping[str, FindEffects], flags: argparse.Namespace
-) -> tuple[dict[str, Any], dict[str, float]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The times of each, in turns, and how far they agree."""
     import jax
 
@@ -144,7 +144,8 @@ def measure(
     results: dict[str, Any] = {
         name: {"seconds": [], "cpu_seconds": []} for name in effects
     }
-    agreement = {"most_nats": 0.0, "largest_effect": 0.0, "programs_later": 0}
+    agreement = {"most_nats": 0.0, "largest_effect": 0.0}
+    programs = {"first": 0, "later": 0}
     for turn in range(flags.rounds + 1):
         pair, found = draw_pair(flags, turn), {}
         for name, find in effects.items():
@@ -156,10 +157,10 @@ def measure(
             if turn:
                 results[name]["seconds"].append(wall)
                 results[name]["cpu_seconds"].append(cpu)
-                programs = sum("backend_compile" in event for event in compiled)
-                agreement["programs_later"] += programs
             else:
                 results[name]["first_seconds"] = wall
+            number = sum("backend_compile" in event for event in compiled)
+            programs["later" if turn else "first"] += number
             print(
                 f"{name}, turn {turn} of {flags.rounds}: {wall:.4g} s", file=sys.stderr
             )
@@ -169,7 +170,7 @@ def measure(
             largest = float(np.abs(each).max())
             agreement["largest_effect"] = max(agreement["largest_effect"], largest)
     harness.compare(results, lambda name: name == LOOP)
-    return results, agreement
+    return results, {**agreement, "programs": programs}
 
 
 def table(results: Mapping[str, Any], agreement: Mapping[str, Any]) -> str:
@@ -196,7 +197,7 @@ def table(results: Mapping[str, Any], agreement: Mapping[str, Any]) -> str:
     lines = [
         f"Effects are up to {agreement['largest_effect']:.1e} nats and differ by at "
         f"most {agreement['most_nats']:.1e}.",
-        f"Programs compiled after the first turn: {agreement['programs_later']}.",
+        f"Programs compiled after the first turn: {agreement['programs']['later']}.",
     ]
     return "\n".join([harness.markdown(header, rows), "", *lines])
 
@@ -225,7 +226,7 @@ def main(arguments: Sequence[str]) -> None:
     doubts = []
     if agreement["most_nats"] > MOST_NATS:
         doubts.append(f"effects differ by {agreement['most_nats']:.1e} nats")
-    if agreement["programs_later"]:
+    if agreement["programs"]["later"]:
         doubts.append("a program was compiled after the first turn")
     harness.finish(
         {**record, "agreement": agreement}, flags, [*results], results, doubts
