@@ -127,22 +127,32 @@ def test_samples_are_steered(here, capsys):
 # --- what it says -----------------------------------------------------------------
 
 
-def rows(heading):
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    return re.findall(r"^\| `(\S+)` \| \[(.+)\] \| (.+) \|$", section, re.MULTILINE)
+WIDTHS = {"V": 97, "P": 16, "D": 32, "F": 128, "U": 24}
 
 
-@pytest.mark.parametrize("kind", ["Transformer", "LSTM"])
-def test_parameters_are_those_of_the_list(kind, tiny_model_config):
+def listed_parameters():
+    """(path, shape, kinds of models) of each row, once for each of its arrays."""
+    table = PAGE.partition("\n## Parameters\n")[2].partition("\n## ")[0]
+    for path, shapes, kinds in re.findall(
+        r"^\| `(\S+)` \| (.+) \| (.+) \|$", table, re.MULTILINE
+    ):
+        folder, _, names = path.removesuffix("}").partition("{")
+        shapes = re.findall(r"\[(.+?)\]", shapes)
+        for name, shape in zip(names.split(","), shapes, strict=True):
+            sizes = re.findall(r"(\d?) ?(\w)(?:, |$)", shape)
+            shape = tuple(int(times or 1) * WIDTHS[letter] for times, letter in sizes)
+            yield folder + name, shape, kinds
+
+
+@pytest.mark.parametrize(("kind", "depth"), [("Transformer", 2), ("LSTM", 1)])
+def test_parameters_are_those_of_the_list(kind, depth, tiny_model_config):
+    listed = {
+        path.replace("h_i", f"h_{layer}"): shape
+        for path, shape, kinds in listed_parameters()
+        for layer in range(depth)
+        if kind in kinds
+    }
     config = tiny_model_config(**(LSTM if kind == "LSTM" else {}))
-    letters = {"V": 97, "P": 16, "D": 32, "F": 128, "U": 24}
-    listed = {}
-    for path, shape, kinds in rows("Parameters"):
-        sizes = (each.split() for each in shape.split(", "))
-        shape = tuple(letters[size[-1]] * int((1, *size)[-2]) for size in sizes)
-        for layer in (0,) if kind == "LSTM" else (0, 1):
-            if kind in kinds:
-                listed[path.replace("h_i", f"h_{layer}")] = shape
     params = flat_params(drawn_params(config))
     assert listed == {path: leaf.shape for path, leaf in params.items()}
 
