@@ -316,6 +316,10 @@ def test_an_edit_keeps_the_dtype_of_the_activation(config, params_of):
         "h_1/attn/probs": "float32",
         "h_1/mlp/hidden": "bfloat16",
     }
+    states = jax.eval_shape(
+        lambda p: interventions.hidden_states(rough, p, TOKENS), params_of(config)
+    )
+    assert {str(state.dtype) for state in states} == {"bfloat16"}
     exact, _ = run(config, params_of(config), TOKENS, tuple(edits), edits)
     error = np.linalg.norm(logits - exact) / np.linalg.norm(exact)
     assert 1e-4 < error < 0.05

@@ -17,7 +17,7 @@ import numpy as np
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference.prefix_tree import common_length
-from gpt1_jax.inference.scoring import round_up_length
+from gpt1_jax.inference.scoring import round_up, round_up_length
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.model.execution import Block, Layer
 from gpt1_jax.model.interventions import Intervention, forward, state_names
@@ -202,7 +202,7 @@ def _batches(
         length = round_up_length(longest, max_seq_len)
         by_length.setdefault(length, []).append(number)
         most = max(most, *(len(w.ids) - _first_scored(pair) for w in pair))
-    most = round_up_length(most, max_seq_len)
+    most = round_up(most)
     for length, numbers in sorted(by_length.items()):
         together = min(max(1, batch_tokens // size(length)), len(numbers))
         for start in range(0, len(numbers), together):
