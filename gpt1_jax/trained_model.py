@@ -150,7 +150,7 @@ class TrainedModel:
             sums = {name: sums.get(name, 0) + each for name, each in added.items()}
         if not total:
             raise UserError("There is no text; pass one or more.")
-        return {name: np.float32(each / total) for name, each in sums.items()}
+        return {n: (each / total).astype(np.float32) for n, each in sums.items()}
 
     def logits(self, text: str) -> np.ndarray:
         """The next-token logits after each token of a text: [T, V] float32.

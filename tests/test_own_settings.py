@@ -15,12 +15,22 @@ from tiny_run import (
 )
 
 import gpt1_jax
+from gpt1_jax.model.interventions import add, mean
 from gpt1_jax.ops.settings import own_settings
 
 ALL_SETTINGS = {**SETTINGS, "jax_disable_jit": True}
 TEXT = "the abcd of efgh and a"
 CALLS = {
     "load": lambda model, _: gpt1_jax.load(str(model.run.folder)).params,
+    "forward": lambda model, _: model.forward(
+        [TEXT, "ab"],
+        ["h_0/out", "h_0/attn/probs"],
+        {
+            "h_0/attn/heads": mean(heads=1, words=[0, -1]),
+            "h_0/mlp/out": add(np.ones(16), positions=[[3], [-1]]),
+        },
+    ),
+    "mean_activations": lambda model, _: model.mean_activations([TEXT], ["h_0/out"]),
     "logits": lambda model, _: model.logits(TEXT),
     "next_tokens": lambda model, _: model.next_tokens(TEXT, 3),
     "log_probs": lambda model, _: model.log_probs([TEXT, TEXT * 9], "ab "),

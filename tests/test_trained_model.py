@@ -13,6 +13,7 @@ from tiny_run import ROOT
 
 import gpt1_jax
 from gpt1_jax.errors import UserError
+from gpt1_jax.model.interventions import zero
 
 TEXT = "the abcd of efgh and a"
 
@@ -103,6 +104,69 @@ def test_attention_is_between_the_tokens_of_the_text(model):
     np.testing.assert_array_equal(probs, np.tril(probs))
 
 
+def test_forward_of_a_text_is_what_its_own_methods_give(model):
+    maps, states = "h_0/attn/probs", ["embedding", "h_0/out"]
+    found = model.forward(TEXT, [maps, *states, "wpe"])
+    assert found.tokens == model.tokens(TEXT)
+    assert found.ids.tolist() == model.encode(TEXT)
+    np.testing.assert_allclose(found.logits, model.logits(TEXT), atol=1e-5)
+    np.testing.assert_array_equal(found.recorded[maps], model.attention(TEXT)[0])
+    found_states = [found.recorded[name] for name in states]
+    np.testing.assert_allclose(found_states, model.hidden_states(TEXT), atol=1e-5)
+    assert found.recorded["wpe"].shape == (40, 16)
+
+
+def test_forward_of_several_texts_has_them_in_rows(model):
+    found = model.forward([TEXT, "ab"], ["h_0/out", "wte"])
+    length, short = len(model.encode(TEXT)), len(model.encode("ab"))
+    assert found.logits.shape == (2, length, 512)
+    assert [len(tokens) for tokens in found.tokens] == [length, short]
+    assert (found.ids[1] >= 0).sum() == short and (found.ids[1, short:] == -1).all()
+    assert found.recorded["h_0/out"].shape == (2, length, 16)
+    assert found.recorded["wte"].shape == (512, 16)
+    np.testing.assert_allclose(found.logits[1, :short], model.logits("ab"), atol=1e-5)
+    one = model.forward(("ab",))
+    assert one.logits.shape == (1, short, 512) and one.recorded == {}
+
+
+def test_edits_of_words_are_those_of_their_tokens(model):
+    lengths = [len(model.encode(word)) for word in TEXT.split()]
+    assert lengths[1] > 1
+    positions = range(lengths[0], sum(lengths[:2]))
+    of_word, of_tokens = (
+        model.forward(TEXT, ["h_0/out"], {"h_0/attn/heads": zero(**places)})
+        for places in (dict(words=1), dict(positions=[*positions]))
+    )
+    np.testing.assert_array_equal(of_word.logits, of_tokens.logits)
+    clean = model.forward(TEXT, ["h_0/out"]).recorded["h_0/out"]
+    changed = (of_word.recorded["h_0/out"] != clean).any(axis=-1)
+    assert np.flatnonzero(changed).tolist() == [*positions]
+
+
+def test_mean_activations_are_those_over_all_tokens(model):
+    texts, record = [TEXT, "ab", "cd\nef"], ["h_0/out", "h_0/attn/heads"]
+    rows = [model.forward(text, record).recorded for text in texts]
+    found = model.mean_activations(iter(texts), record, batch_size=2)
+    assert list(found) == ["h_0/attn/heads", "h_0/out"]
+    for name, mean in found.items():
+        expected = np.concatenate([row[name] for row in rows]).mean(axis=0)
+        np.testing.assert_allclose(mean, expected, atol=1e-6)
+        assert mean.dtype == np.float32
+    with pytest.raises(UserError, match=r"^There is no text; pass one or more\.$"):
+        model.mean_activations([], record)
+    with pytest.raises(UserError, match=r"h_0/attn/probs has no mean over tokens"):
+        model.mean_activations(texts, ["h_0/attn/*"])
+
+
+def test_edits_of_a_fine_tuned_run_are_of_its_language_model(finetuned):
+    model = gpt1_jax.load(str(finetuned))
+    found = model.forward(TEXT, ["wte"], {"h_0/out": zero(positions=-1)})
+    assert found.recorded["wte"].shape[0] == model.tokenizer.vocab_size + 3
+    assert found.logits.shape[1] == model.tokenizer.vocab_size
+    np.testing.assert_array_equal(found.logits[-1], 0)
+    assert (found.logits[:-1] != 0).all()
+
+
 def test_log_probs_are_those_of_the_text_after_the_context(model):
     newline, encode = model.tokenizer.newline_id, model.tokenizer.encode
     log_probs = model.log_probs(" cd ab", context="ab ab.")
@@ -159,6 +223,7 @@ def test_texts_are_continued(model):
 def test_new_parameters_are_used_everywhere(pretrained, set_leaf):
     model, before = (gpt1_jax.load(str(pretrained), step) for step in (12, 12))
     names = ("generate", "next_tokens", "log_probs", "surprisal", "hidden_states")
+    names += ("forward",)
 
     def answers(model):
         return [str(getattr(model, name)(TEXT)) for name in names]
@@ -190,6 +255,7 @@ def test_a_new_configuration_is_used_everywhere(pretrained):
     [
         lambda model, text: model.encode(text),
         lambda model, text: model.tokens(text),
+        lambda model, text: model.forward(["a", text]),
         lambda model, text: model.logits(text),
         lambda model, text: model.next_tokens(text),
         lambda model, text: model.log_probs(text),
@@ -210,7 +276,7 @@ def test_half_a_character_is_refused_in_one_line(model, ask):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("ask", ["logits", "hidden_states", "attention"])
+@pytest.mark.parametrize("ask", ["forward", "logits", "hidden_states", "attention"])
 def test_a_text_longer_than_the_context_has_tokens_but_no_states(model, ask):
     assert len(model.encode("\n" * 81)) == len(model.tokens("\n" * 81)) == 81
     with pytest.raises(ValueError, match=r"has 81 tokens; this model reads 40"):
@@ -270,7 +336,7 @@ def test_several_texts_are_scored_apart(model):
 
 
 @pytest.mark.parametrize("kind", [type(None), bytes, int, dict])
-@pytest.mark.parametrize("method", ["surprisal", "log_probs", "generate"])
+@pytest.mark.parametrize("method", ["forward", "surprisal", "log_probs", "generate"])
 def test_other_types_than_texts_are_refused_in_one_line(model, method, kind):
     value, name = kind(), f"of type {kind.__name__}; pass a str"
     with pytest.raises(UserError) as found:

@@ -39,6 +39,7 @@ class Job(NamedTuple):
 STUDIES: Mapping[str, str] = {
     "zero_shot": "ZeroShotConfig",
     "minimal_pairs": "MinimalPairsConfig",
+    "interventions": "InterventionsConfig",
     "babylm": "BabyLMConfig",
     "surprisal": "SurprisalConfig",
     "reading_times": "ReadingTimesConfig",

@@ -59,6 +59,9 @@ class Scorer:
         fine-tuned model and get no probability.
       batch_tokens: tokens computed together, unless one group of sequences has more.
       ranks_and_entropies: whether to compute these too.
+
+    Attributes:
+      model, vocab_size: as given, the model without what only training needs.
     """
 
     def __init__(
@@ -69,8 +72,8 @@ class Scorer:
         *,
         ranks_and_entropies: bool = False,
     ):
-        self._model = dataclasses.replace(model, remat=False, softmax_rows="tokens")
-        self._vocab_size, self._batch_tokens = vocab_size, batch_tokens
+        self.model = dataclasses.replace(model, remat=False, softmax_rows="tokens")
+        self.vocab_size, self._batch_tokens = vocab_size, batch_tokens
         self._ranks_and_entropies = ranks_and_entropies
         # To compare a row with more tokens takes longer than it saves.
         self._num_targets = 1 if ranks_and_entropies else _TARGETS
@@ -104,7 +107,7 @@ class Scorer:
         return [by_key[key] for key in keys]
 
     def _split(self, windows: Sequence[ReadingWindow]) -> list[list[ReadingWindow]]:
-        return [split_window(each, self._model.max_seq_len) for each in windows]
+        return [split_window(each, self.model.max_seq_len) for each in windows]
 
     def as_computed(
         self, params: Params, windows: Sequence[ReadingWindow]
@@ -137,7 +140,7 @@ class Scorer:
         """The numbers of the windows to read as trees, and as rows."""
         parts: tuple[list[int], list[int]] = [], []
         for number, window in enumerate(windows):
-            as_row = self._model.kind == "lstm" or len(window.ids) > _LONGEST_IN_TREE
+            as_row = self.model.kind == "lstm" or len(window.ids) > _LONGEST_IN_TREE
             parts[as_row].append(number)
         return parts
 
@@ -154,7 +157,7 @@ class Scorer:
         fitting = list(itertools.chain(*self._split(windows)))
         require_memory(
             name or f"config.batch_tokens={self._batch_tokens}",
-            self._most_together(fitting) * costs.forward_bytes(self._model),
+            self._most_together(fitting) * costs.forward_bytes(self.model),
             "Lower it.",
         )
 
@@ -173,7 +176,7 @@ class Scorer:
         return max(in_trees * bool(short), *in_rows, 0)
 
     def _check(self, windows: Sequence[ReadingWindow]) -> None:
-        longest = self._model.max_seq_len
+        longest = self.model.max_seq_len
         for window in windows:
             if not window.num_context or len(window.ids) > longest + 1:
                 raise UserError(
@@ -253,13 +256,13 @@ class Scorer:
         return _Size(context, self._padded(longest), len(group.rows))
 
     def _padded(self, length: int) -> int:
-        return round_up_length(length, self._model.max_seq_len)
+        return round_up_length(length, self.model.max_seq_len)
 
     def _begin(self, params: Params, batch: "_Batch") -> tuple[jax.Array, ...]:
         """The fields of the scores of a batch, which are not waited for."""
         return _score_tokens(
-            self._model,
-            self._vocab_size,
+            self.model,
+            self.vocab_size,
             self._ranks_and_entropies,
             params,
             batch.inputs,

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
 from gpt1_jax.config import ModelConfig
@@ -262,8 +263,11 @@ def at(
     """
     if heads is None and positions is None and words is None:
         return as_pytree(edit)
-    places = (None if p is None else jnp.asarray(p) for p in (heads, positions, words))
-    return Partial(_at_places, as_pytree(edit), *places)
+    numbers = (
+        None if places is None else _as_array(places, np.int32)
+        for places in (heads, positions, words)
+    )
+    return Partial(_at_places, as_pytree(edit), *numbers)
 
 
 def as_pytree(edit: Edit) -> Edit:
@@ -286,7 +290,7 @@ def mean(**places: Places) -> Edit:
 
 def add(vector: jax.typing.ArrayLike, **places: Places) -> Edit:
     """Adds a vector, at the places that `at` describes: steering."""
-    return at(Partial(_add, jnp.asarray(vector)), **places)
+    return at(Partial(_add, _as_array(vector)), **places)
 
 
 def replace(value: jax.typing.ArrayLike, **places: Places) -> Edit:
@@ -297,12 +301,19 @@ def replace(value: jax.typing.ArrayLike, **places: Places) -> Edit:
         broadcasts to it.
       **places: where.
     """
-    return at(Partial(_replace, jnp.asarray(value)), **places)
+    return at(Partial(_replace, _as_array(value)), **places)
 
 
 def keep_heads(heads: Places) -> Edit:
     """Zeros in place of all heads but some."""
-    return Partial(_keep_heads, jnp.asarray(heads))
+    return Partial(_keep_heads, _as_array(heads, np.int32))
+
+
+def _as_array(values: Any, dtype: Any = None) -> Any:
+    """NumPy's, so that JAX's settings where an edit is made do not matter to it."""
+    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values)):
+        return jnp.asarray(values)
+    return np.asarray(values, dtype)
 
 
 def _zero(x: jax.Array) -> jax.Array:

@@ -87,7 +87,7 @@ class PairsDataConfig(Section):
         require(
             (self.source == "files") == bool(self.files),
             f"config.data.files={self.files!r} does not go with config.data.source="
-            f"{self.source!r}: pairs of your own (configs/minimal_pairs.py:custom) are "
+            f"{self.source!r}: pairs of your own (the preset custom) are "
             "read from source='files', BLiMP from the others.",
         )
 

@@ -59,7 +59,7 @@ def select_pairs(names: Sequence[str], data: PairsDataConfig) -> list[ZeroShotTa
     if custom != (data.source == "files"):
         raise UserError(
             f"config.tasks={tuple(names)} does not go with config.data.source="
-            f"{data.source!r}: pairs of your own (configs/minimal_pairs.py:custom) are "
+            f"{data.source!r}: pairs of your own (the preset custom) are "
             "read from source='files', BLiMP's from the others."
         )
     if custom:

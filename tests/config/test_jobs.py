@@ -24,6 +24,7 @@ FIRST = {
     "surprisal": {"init_from": "run", "text": "a"},
     "zero_shot": {"init_from": "run"},
     "minimal_pairs": {"init_from": "run"},
+    "interventions": {"init_from": "run"},
     "babylm": {"init_from": "run", "data.dir": "evaluation_data"},
     "verify": {"runs": "runs/suite"},
     "reading_times": {"init_from": "run", "data.times": "times.csv"},

@@ -1,0 +1,174 @@
+"""Effects of components as a long table, and the Markdown made from it.
+
+pandas is imported where it is used: it takes a third of a second.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpt1_jax.report.markdown import counted, markdown_table
+from gpt1_jax.report.scores import run_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUM_HEADS_SHOWN = 6
+_NOTES = {
+    "zero": (
+        "D is the difference between the log-probabilities of the better and the worse "
+        "answer, nats; an effect is the change of D if zeros replace what the "
+        "component gives, at all tokens. Below 0, the component speaks for the better "
+        "answer."
+    ),
+    "mean": (
+        "D is the difference between the log-probabilities of the better and the worse "
+        "answer, nats; an effect is the change of D if its mean over all tokens "
+        "replaces what the component gives, at all tokens. Below 0, the component "
+        "speaks for the better answer."
+    ),
+    "patch": (
+        "D is the difference between the log-probabilities of the better and the worse "
+        "answer after the corrupted prompt, nats; an effect is the change of D if what "
+        "the component gives after the clean prompt replaces it, at all tokens. All "
+        "components together would change D to that after the clean prompt."
+    ),
+}
+_MORE = (
+    "Heads are those with the largest effects on every other pair, at the last step; "
+    "their effects are those on the other pairs, ± standard error over pairs, and "
+    "what is chance is how far all heads spread: the middle 90 % of them. The lens is "
+    "D as the layer's state has it: the model's output if the layers behind it were "
+    "left out. Layers and heads count from 0: 3.1 is the second head of h_3."
+)
+
+
+def effect_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
+    """The long table of effects.
+
+    Args:
+      runs: the job's results: the run, then the baseline if there is one. Each is
+        `{"init_from": .., "kind": .., "checkpoints": [{"step": .., "tasks": {task:
+        {"effects": rows}, ..}}, ..]}`, with the rows of `job.effect_rows`.
+
+    Returns:
+      Columns "run" (a name that tells the two apart), "is_baseline", "step", "task" and
+      those of the rows; NaN where there is no number.
+    """
+    import pandas as pd
+
+    rows = [
+        {
+            "run": name,
+            "is_baseline": number > 0,
+            "step": checkpoint["step"],
+            "task": task,
+            **row,
+        }
+        for number, (run, name) in enumerate(zip(runs, run_names(runs), strict=True))
+        for checkpoint in run["checkpoints"]
+        for task, scores in checkpoint["tasks"].items()
+        for row in scores["effects"]
+    ]
+    table = pd.DataFrame(rows)
+    numbers = [*table.columns[table.columns.get_loc("number") + 1 :]]
+    return table.astype(dict.fromkeys(numbers, float))
+
+
+def at_last_step(scores: "pd.DataFrame") -> "pd.DataFrame":
+    """The rows of the last step."""
+    return scores[scores["step"] == scores["step"].max()]
+
+
+def chosen_heads(scores: "pd.DataFrame", number: int) -> list[tuple[int, int]]:
+    """The heads with the largest effects at the last step, on every other pair.
+
+    Args:
+      scores: of one run and task.
+      number: how many.
+
+    Returns:
+      (layer, head) of each.
+    """
+    heads = at_last_step(scores[scores["kind"] == "head"])
+    order = heads["chosen"].abs().sort_values(ascending=False).index[:number]
+    chosen = heads.loc[order, ["layer", "number"]].astype(int)
+    return [(layer, head) for layer, head in chosen.to_numpy().tolist()]
+
+
+def spread_of_heads(scores: "pd.DataFrame") -> "pd.DataFrame":
+    """The middle 90 % of all heads' effects, by step: columns 0.05 and 0.95."""
+    heads = scores[scores["kind"] == "head"]
+    return heads.groupby("step")["held_out"].quantile([0.05, 0.95]).unstack()
+
+
+def describe_effects(task: str, scores: Mapping[str, Any]) -> str:
+    """The effects of a task in one line, for the console."""
+    base = next(row for row in scores["effects"] if row["kind"] == "base")
+    heads = [row for row in scores["effects"] if row["kind"] == "head"]
+    most = max(heads, key=lambda row: abs(row["effect"]))
+    return (
+        f"{task:<26} D {_signed(base['effect'], base['standard_error'])} "
+        f"({counted(int(base['n']), 'pair')}); the head of the largest effect "
+        f"{most['layer']}.{most['number']}: "
+        f"{_signed(most['effect'], most['standard_error'])}"
+    )
+
+
+def effects_tables(scores: "pd.DataFrame", method: str) -> str:
+    """The Markdown tables of effects: for each run and task of heads and of layers.
+
+    Args:
+      scores: as `effect_scores` returns them, of runs whose texts are escaped.
+      method: what replaced components: "zero", "mean" or "patch".
+    """
+    several = scores["run"].nunique() > 1
+    parts = []
+    for (run, task), own in scores.groupby(["run", "task"], sort=False):
+        name = f"{task}, {run}" if several else str(task)
+        parts += [f"### {name}", _heads_table(own), _layers_table(own)]
+    return "\n\n".join([*parts, f"{_NOTES[method]} {_MORE}"]) + "\n"
+
+
+def _heads_table(scores: "pd.DataFrame") -> str:
+    """Effects over steps: D itself, the chosen heads, and the spread of all."""
+    steps = sorted(scores["step"].unique())
+    header = ["effect", *(f"step {step:,}" for step in steps)]
+    by_step = {step: own for step, own in scores.groupby("step")}
+    rows = []
+    for kind, name in (("base", "D"), ("clean", "D, clean")):
+        own = [by_step[step][by_step[step]["kind"] == kind].iloc[0] for step in steps]
+        rows.append([name, *(_signed(e["effect"], e["standard_error"]) for e in own)])
+    if rows[0][1:] == rows[1][1:]:
+        rows.pop()
+    heads = scores[scores["kind"] == "head"].set_index(["step", "layer", "number"])
+    for layer, head in chosen_heads(scores, NUM_HEADS_SHOWN):
+        own = [heads.loc[(step, layer, head)] for step in steps]
+        effects = [_signed(e["held_out"], e["held_out_error"]) for e in own]
+        rows.append([f"head {layer}.{head}", *effects])
+    spread = spread_of_heads(scores)
+    middle = (f"{low:+.3f} to {high:+.3f}" for low, high in spread.to_numpy())
+    rows.append(["all heads", *middle])
+    return markdown_table(header, rows, text_columns=1)
+
+
+def _layers_table(scores: "pd.DataFrame") -> str:
+    """Effects at the last step, a line for each layer."""
+    last = at_last_step(scores)
+    by_kind = {kind: own.set_index("layer") for kind, own in last.groupby("kind")}
+    rows = []
+    for layer in by_kind["attention"].index:
+        effects = (by_kind[kind].loc[layer] for kind in ("attention", "mlp"))
+        after = by_kind["lens"].loc[layer + 1]
+        rows.append(
+            [
+                f"h_{layer}",
+                *(_signed(e["effect"], e["standard_error"]) for e in effects),
+                _signed(after["effect"], after["standard_error"]),
+            ]
+        )
+    header = ["layer", "attention", "MLP", "lens"]
+    return markdown_table(header, rows, text_columns=1)
+
+
+def _signed(value: float, error: float) -> str:
+    return f"{value:+.3f} ± {error:.3f}"

@@ -1,0 +1,201 @@
+"""Texts of different lengths, together: what is computed is what each alone gives."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+from made_up_tokenizer import Characters
+from tiny_models import LSTM, drawn_params
+
+from gpt1_jax.errors import UserError
+from gpt1_jax.inference.forward import forward_ids, forward_texts, mean_over_tokens
+from gpt1_jax.model.interventions import add, keep_heads, mean, replace, zero
+
+TOKENIZER = Characters()
+TEXTS = {"one": "a bad cab", "two": "ab", "three": "dab a"}  # 7, 2 and 4 tokens
+LENGTHS = [7, 2, 4]
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model_config):
+    return tiny_model_config(vocab_size=260, max_seq_len=12)
+
+
+@pytest.fixture(scope="module")
+def lstm(tiny_model_config):
+    return tiny_model_config(vocab_size=260, max_seq_len=12, **LSTM)
+
+
+@pytest.fixture(scope="module")
+def params_of():
+    return functools.cache(
+        lambda config: jax.tree.map(lambda leaf: 4 * leaf, drawn_params(config))
+    )
+
+
+@pytest.fixture(scope="module")
+def run(config, params_of):
+    """`run(texts, record, edits)`: the `Forward` of some of the texts."""
+
+    def run(names, record=(), edits=None, config=config):
+        texts = {name: TEXTS[name] for name in names}
+        return forward_texts(config, params_of(config), TOKENIZER, texts, record, edits)
+
+    return run
+
+
+def test_shapes_are_those_of_the_longest_text(run):
+    found = run(TEXTS, ["*"])
+    ids = [TOKENIZER.encode(text) for text in TEXTS.values()]
+    assert [len(row) for row in ids] == LENGTHS
+    assert found.logits.shape == (3, 7, 256)  # of the tokenizer's tokens
+    assert found.ids.tolist() == [row + [-1] * (7 - len(row)) for row in ids]
+    assert found.tokens[1:] == [["a", "b "], ["d", "a", "b ", "a "]]
+    shapes = {name: found.recorded[name].shape for name in found.recorded}
+    expected = {
+        "wte": (260, 32),
+        "wpe": (12, 32),
+        "embedding": (3, 7, 32),
+        "h_1/attn/probs": (3, 2, 7, 7),
+        "h_1/attn/heads": (3, 7, 2, 16),
+        "h_0/mlp/hidden": (3, 7, 128),
+    }
+    assert expected.items() <= shapes.items()
+    assert {x.dtype for x in found.recorded.values()} == {np.dtype("float32")}
+
+
+def test_activations_come_in_the_order_of_the_computation(tiny):
+    config = tiny(num_layers=11, embed_dim=4, mlp_dim=4)
+    names = ["embedding", *(f"h_{layer}/out" for layer in range(11))]
+    found = forward_ids(config, drawn_params(config), {"row": [1, 2]}, names[::-1])
+    assert list(found.recorded) == names
+
+
+VECTOR = np.random.default_rng(0).normal(size=32)
+EDITS = {
+    "last": {"h_0/out": add(VECTOR, positions=-1)},
+    "second word": {"embedding": replace(VECTOR, words=1)},
+    "mean": {"h_0/attn/heads": mean(heads=1), "h_1/mlp/out": mean(positions=[0, -2])},
+    "maps": {"h_1/attn/probs": mean(positions=-1), "h_0/attn/heads": keep_heads(1)},
+    "own": {"h_1/ln_1/out": lambda x: x - x.mean(axis=1, keepdims=True) * 0 + 1},
+}
+
+
+@pytest.mark.parametrize("edits", EDITS.values(), ids=EDITS)
+def test_texts_together_are_what_each_is_alone(run, edits):
+    """Places count from the end of each text, and means are over its own tokens."""
+    record = ["h_0/out", "h_1/attn/probs"]
+    together, clean = (run(TEXTS, record, each) for each in (edits, None))
+    for place, (name, length) in enumerate(zip(TEXTS, LENGTHS, strict=True)):
+        alone = run([name], record, edits)
+        logits = together.logits[place, :length]
+        np.testing.assert_allclose(logits, alone.logits[0], atol=1e-5)
+        for activation in record:
+            one, other = (each.recorded[activation] for each in (together, alone))
+            one = one[place, ..., :length, : other.shape[-1]]
+            np.testing.assert_allclose(one, other[0], atol=1e-5)
+    assert np.abs(together.logits - clean.logits).max() > 1e-3
+
+
+def test_positions_may_differ_by_text(run):
+    record, positions = ["h_0/out"], [[6, 1], [0, 0], [-1, 1]]
+    clean = run(TEXTS, record).recorded["h_0/out"]
+    found = run(TEXTS, record, {"h_0/out": zero(positions=positions)})
+    changed = (found.recorded["h_0/out"] != clean).any(axis=-1)
+    pairs = {(int(text), int(token)) for text, token in np.argwhere(changed)}
+    assert pairs == {(0, 6), (0, 1), (1, 0), (2, 3), (2, 1)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", ["transformer", "lstm"])
+def test_an_edit_that_returns_its_argument_changes_no_bit_beside_padding(
+    run, config, lstm, kind, dtype
+):
+    model = dataclasses.replace(config if kind == "transformer" else lstm, dtype=dtype)
+    clean = run(TEXTS, ["*"], config=model)
+    found = run(TEXTS, ["*"], {"*": lambda x: x}, config=model)
+    np.testing.assert_array_equal(found.logits, clean.logits)
+    for name, x in clean.recorded.items():
+        np.testing.assert_array_equal(found.recorded[name], x, err_msg=name)
+
+
+def test_edits_do_not_see_the_padding_behind_all_texts(run):
+    seen = {}
+
+    def noted(x, site):
+        seen[site.name] = x.shape, np.shape(site.positions), np.shape(site.words)
+        return x
+
+    run(TEXTS, (), {"h_0/attn/*": noted, "wpe": noted})
+    assert seen == {
+        "wpe": ((12, 32), (), ()),
+        "attn/probs": ((3, 2, 7, 7), (3, 7), (3, 7)),
+        **dict.fromkeys(
+            ["attn/q", "attn/k", "attn/v", "attn/heads"],
+            ((3, 7, 2, 16), (3, 7), (3, 7)),
+        ),
+        "attn/out": ((3, 7, 32), (3, 7), (3, 7)),
+    }
+
+
+def test_other_values_and_texts_of_these_lengths_compile_nothing(config, params_of):
+    traced = []
+
+    def scaled(factor, x):
+        traced.append(x)
+        return factor * x
+
+    def logits(factor, position, rows):
+        edits = {
+            "h_0/out": Partial(scaled, jnp.float32(factor)),
+            "h_1/attn/heads": zero(heads=position, positions=[position]),
+        }
+        arguments = config, params_of(config), rows, (), edits
+        return forward_ids(*arguments, with_logits=True).logits
+
+    first = logits(2.0, 0, {"a": [1, 2, 3], "b": [4]})
+    second = logits(3.0, 1, {"c": [4, 3, 2], "d": [1, 0]})
+    assert len(traced) == 1 and (first != second).any()
+
+
+def test_the_mean_over_tokens_leaves_padding_out(run):
+    found = run(TEXTS, ["h_*/attn/heads", "embedding"])
+    count, sums = mean_over_tokens(found)
+    assert count == sum(LENGTHS)
+    for name, x in found.recorded.items():
+        texts = zip(x, LENGTHS, strict=True)
+        expected = sum(row[:length].sum(0) for row, length in texts)
+        np.testing.assert_allclose(sums[name], expected, atol=1e-4)
+    for name in ("h_0/attn/probs", "wpe"):
+        with pytest.raises(UserError, match=f"^{name} has no mean over tokens; leave"):
+            mean_over_tokens(run(TEXTS, [name]))
+
+
+class Joined(Characters):
+    """A token reaches across the space between words."""
+
+    marks_word_ends = False
+
+    def encode(self, text):
+        return super().encode(text.replace(" ", "_"))
+
+
+def test_texts_that_cannot_be_read_are_refused(config, params_of, tiny, monkeypatch):
+    params = params_of(config)
+
+    def refused(texts, message, edits=None, tokenizer=TOKENIZER, config=config):
+        with pytest.raises(UserError, match=message):
+            forward_texts(config, params, tokenizer, texts, (), edits)
+
+    refused({}, r"^There is no text; pass one or more\.$")
+    long = r"^TextS\[1\] has 13 tokens; this model reads 12\. Pass a shorter one\.$"
+    refused({"texts[0]": "a", "texts[1]": "a" * 13}, long.replace("TextS", "Texts"))
+    huge = tiny(vocab_size=10**13, max_seq_len=12)
+    memory = r"^A batch of 3 texts of up to 7 tokens takes .* Pass fewer at a time\.$"
+    refused(TEXTS, memory, config=huge)
+    words = r"names words, but where they are is not known"
+    refused(TEXTS, words, {"h_0/out": zero(words=0)}, Joined())

@@ -1,0 +1,229 @@
+"""The interventions job, as its user runs it; what it shares with others is theirs."""
+
+import json
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+from tiny_run import load_config
+from tiny_tasks import read_lines, write_lines
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
+from gpt1_jax.model.interventions import zero
+from gpt1_jax.report.studies import find_studies, read_evaluation
+from gpt1_jax.studies.interventions import job
+from gpt1_jax.studies.interventions.report import make_section
+from gpt1_jax.studies.interventions.table import chosen_heads, effect_scores
+
+PARADIGMS = ("ellipsis_n_bar_1", "ellipsis_n_bar_2")
+
+
+def sentence(rng):
+    """Words as in the texts that the tiny runs are trained on."""
+    words = ("".join(rng.choices("abcdefghij", k=rng.randint(2, 7))) for _ in range(4))
+    return " ".join(words)
+
+
+@pytest.fixture(scope="module")
+def blimp(made_once):
+    """Made-up pairs of two paradigms, whose sentences differ in their last word."""
+
+    def make(folder):
+        rng = random.Random(0)
+        for name in PARADIGMS:
+            rows = []
+            for number in range(5):
+                begin = sentence(rng)
+                good, bad = f"{begin} abcd", f"{begin} {sentence(rng)}"
+                rows.append(
+                    dict(sentence_good=good, sentence_bad=bad, pairID=str(number))
+                )
+            write_lines(folder / f"{name}.jsonl", rows)
+
+    return made_once("intervened", make)
+
+
+@pytest.fixture
+def study(pretrained, blimp, corpus_dir, tmp_path, capsys):
+    """A function from values to what the job prints and writes."""
+
+    def run(tasks="ellipsis", folder=pretrained, to="out", **values):
+        overrides = {
+            "init_from": str(folder),
+            "data.source": "official",
+            "data.dir": str(blimp),
+            "compilation_cache_dir": str(corpus_dir / "xla"),
+            **values,
+        }
+        config = load_config(tasks, file="interventions", **overrides)
+        job.run(config_lib.load(config.to_dict()), str(tmp_path / to))
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def own(study, tmp_path):
+    """The same on pairs of one's own, from their rows."""
+
+    def run(rows, **values):
+        write_lines(tmp_path / "pairs.jsonl", rows)
+        files = {"data.source": "files", "data.dir": ""}
+        files["data.files"] = str(tmp_path / "pairs.jsonl")
+        return study("custom", **files, **values)
+
+    return run
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_text())["runs"]
+
+
+def log_prob(model, sentence, edits):
+    """log P of a sentence, which is read after a newline."""
+    found = model.forward(f"\n{sentence}", edits=edits)
+    logits = found.logits - found.logits.max(axis=-1, keepdims=True)
+    log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return log_probs[np.arange(len(found.ids) - 1), found.ids[1:]].sum()
+
+
+def test_effects_are_those_of_the_notebook_model(study, pretrained, blimp, tmp_path):
+    study(method="zero")
+    model = gpt1_jax.load(str(pretrained))
+    lines = read_lines(tmp_path / "out/predictions/run/12/ellipsis.jsonl")
+    texts = {
+        (name, row["pairID"]): (row["sentence_good"], row["sentence_bad"])
+        for name in PARADIGMS
+        for row in read_lines(blimp / f"{name}.jsonl")
+    }
+    assert len(lines) == len(texts) == 10
+    effects = np.zeros((10, 2))
+    for number, line in enumerate(lines):
+        good, bad = texts[line["subset"], line["id"]]
+        assert line["text"] == [good, bad]
+        base = log_prob(model, good, {}) - log_prob(model, bad, {})
+        assert line["base"] == line["clean"] == pytest.approx(base, abs=1e-4)
+        for head in range(2):
+            edits = {"h_0/attn/heads": zero(heads=head)}
+            without = log_prob(model, good, edits) - log_prob(model, bad, edits)
+            effects[number, head] = without - base
+        np.testing.assert_allclose(line["heads"], [effects[number]], atol=1e-4)
+    (run,) = results(tmp_path / "out")
+    rows = run["checkpoints"][0]["tasks"]["ellipsis"]["effects"]
+    found = {(row["kind"], row["layer"], row["number"]): row for row in rows}
+    for head in range(2):
+        row, own = found["head", 0, head], effects[:, head]
+        assert row["n"] == 10
+        assert row["effect"] == pytest.approx(own.mean(), abs=1e-5)
+        error = own.std() / 10**0.5
+        assert row["standard_error"] == pytest.approx(error, abs=1e-5)
+        assert row["chosen"] == pytest.approx(own[::2].mean(), abs=1e-5)
+        assert row["held_out"] == pytest.approx(own[1::2].mean(), abs=1e-5)
+    kinds = [row["kind"] for row in rows]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        **{"base": 1, "clean": 1, "lens": 2, "attention": 1, "mlp": 1},
+        **{"head": 2, "position": 8},
+    }
+
+
+def test_tables_figure_and_csv_are_written_over_steps(study, tmp_path):
+    out = study(step="all")
+    table = (tmp_path / "out/results.md").read_text()
+    assert table in out and "its mean over all tokens replaces" in table
+    assert "| effect | step 8 | step 12 |" in table
+    assert "| layer | attention | MLP | lens |" in table
+    assert (tmp_path / "out/plots/interventions.png").stat().st_size > 20_000
+    csv = pd.read_csv(tmp_path / "out/effects.csv")
+    runs = results(tmp_path / "out")
+    rows = [
+        row
+        for checkpoint in runs[0]["checkpoints"]
+        for row in checkpoint["tasks"]["ellipsis"]["effects"]
+    ]
+    assert list(csv["step"].unique()) == [8, 12] and len(csv) == len(rows)
+    np.testing.assert_allclose(csv["effect"], [r["effect"] for r in rows], atol=1e-6)
+    # The same command has nothing left to do; the heads in the table are the chosen.
+    assert "Nothing to do: 2 of 2 scores" in study(step="all")
+    (first, _) = chosen_heads(effect_scores(runs), 2)
+    lines = [line for line in table.splitlines() if line.startswith("| head ")]
+    assert lines[0].startswith(f"| head {first[0]}.{first[1]} |")
+
+
+def test_a_baseline_stands_beside_the_run_in_a_report(
+    study, pretrained, finetuned, tmp_path
+):
+    study(baseline_init_from=str(finetuned))
+    assert "### ellipsis, " in (tmp_path / "out/results.md").read_text()
+    evaluation = read_evaluation(tmp_path / "out", find_studies())[1]
+    section = make_section(None, [evaluation])
+    _, picture, text = section.blocks
+    assert picture.draw().axes and "#### ellipsis, " in text.markdown
+    assert make_section(None, []) is None
+
+
+def test_what_a_report_cannot_show_is_damage(study, tmp_path):
+    study()
+    path = tmp_path / "out/results.json"
+    found = json.loads(path.read_text())
+    del found["runs"][0]["checkpoints"][0]["tasks"]["ellipsis"]["effects"][0]["kind"]
+    path.write_text(json.dumps(found))
+    with pytest.raises(UserError, match="holds no interventions scores"):
+        read_evaluation(tmp_path / "out", find_studies())
+
+
+PROMPT = dict(clean="a cd", corrupted="b cd", sentence_good="gh", sentence_bad="ij")
+PATCH = {"method": "patch", "data.context": "clean", "data.corrupted": "corrupted"}
+
+
+def test_prompts_are_patched_from_clean_ones(own, tmp_path, pretrained):
+    own([PROMPT, {**PROMPT, "clean": "b cd"}], **PATCH)
+    model = gpt1_jax.load(str(pretrained))
+    lines = read_lines(tmp_path / "out/predictions/run/12/pairs.jsonl")
+    for line, prompts in zip(lines, (("b cd", "a cd"), 2 * ["b cd"]), strict=True):
+        found = [
+            log_prob(model, f"{prompt} gh", {}) - log_prob(model, f"{prompt} ij", {})
+            for prompt in prompts
+        ]
+        assert [line["base"], line["clean"]] == pytest.approx(found, abs=1e-4)
+    np.testing.assert_allclose(lines[1]["heads"], 0, atol=1e-5)  # the same prompt
+    assert np.abs(lines[0]["heads"]).max() > 1e-5
+    assert "after the clean prompt" in (tmp_path / "out/results.md").read_text()
+
+
+def test_the_label_says_which_answer_is_better(own, tmp_path):
+    row = dict(sentence_good="ab cd", sentence_bad="ab ef")
+    own([{**row, "best": 0}, {**row, "best": 1}], **{"data.good": "best"})
+    first, second = read_lines(tmp_path / "out/predictions/run/12/pairs.jsonl")
+    assert first["base"] == pytest.approx(-second["base"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "values", "message"),
+    [
+        (
+            [{**PROMPT, "corrupted": "b"}],
+            PATCH,
+            r"pairs.jsonl:1: the clean prompt has",
+        ),
+        ([{**PROMPT, "sentence_bad": "ij " * 60}], {}, "longest of .* up to 40 tokens"),
+        ([{"s": ["ab", "cd", "ef"]}], {"data.sentences": ("s",)}, ":1: 3 sentences"),
+        ([PROMPT], {"method": "patch"}, "method='patch' does not go with .*corrupted"),
+        ([PROMPT], {**PATCH, "method": "zero"}, "config.method='zero' does not go"),
+        ([PROMPT], {**PATCH, "data.context": ""}, r"name that of the clean ones"),
+        ([PROMPT], {"method": "swap"}, "config.method='swap'"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_is_refused(own, tmp_path, rows, values, message):
+    with pytest.raises((UserError, ValueError), match=message):
+        own(rows, **values)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_lstm_is_refused(study, pretrained_lstm, tmp_path):
+    with pytest.raises(UserError, match="which has one layer and no heads"):
+        study(folder=pretrained_lstm)
+    assert not (tmp_path / "out").exists()
