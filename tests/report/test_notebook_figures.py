@@ -112,7 +112,8 @@ def test_effects_are_coloured_by_sign_about_zero():
     assert texts(axes.texts)[:2] == ["0.50", "-2.00"]
     red, _, blue, _ = axes.images[0].to_rgba(1)
     assert red > blue
-    notebook_figures.effect_map(np.zeros((1, 1)), ["layer 1"], ["the"], "nats")
+    nothing = notebook_figures.effect_map(np.zeros((1, 1)), ["layer 1"], ["a"], "nats")
+    assert nothing.axes[0].images[0].get_clim() == (-1, 1)
 
 
 def test_numbers_in_cells_can_be_read_on_their_colors():
