@@ -17,7 +17,7 @@ import gpt1_jax.program
 from gpt1_jax import config as config_lib
 from gpt1_jax.finetuning import heads
 from gpt1_jax.finetuning import steps as finetuning_steps
-from gpt1_jax.model import language_model
+from gpt1_jax.model import interventions, language_model
 from gpt1_jax.studies.zero_shot import tasks as zero_shot
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.trained_model import TrainedModel
@@ -303,6 +303,7 @@ def test_the_list_of_functions_says_what_they_take_and_do():
     rows = re.findall(r"(?m)^\| `([\w.]+)\((.*)\)` \| (.*) \|$", page)
     places = {"model": TrainedModel, "language_model": language_model, "heads": heads}
     places |= {"optimizer": optimizer, "steps": steps, "": gpt1_jax}
+    places["interventions"] = interventions
     places["finetuning.steps"] = finetuning_steps
     for name, listed, does in rows:
         place, _, function = name.rpartition(".")

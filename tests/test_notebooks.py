@@ -159,4 +159,5 @@ def test_look_inside_draws_and_generates(executed):
     assert "step 8: 1 layer, 32 wide, 512 tokens" in text
     assert text.count("temperature") == 3
     assert text.count("positive: -") == 2 and "nats for each token of the rest" in text
-    assert_pictures(executed, "look_inside", 9)
+    assert len(re.findall(r"0\.\d{4} with(?:out head \d| all heads)\n", text)) == 3
+    assert_pictures(executed, "look_inside", 10)

@@ -7,8 +7,8 @@
     output = language_model.apply(model, params, tokens, how)
     how.recorded  # {"h_0/attn/probs": [N, H, T, T], "h_1/attn/probs": ..}
 
-docs/interventions.md lists the names. An `*` in one stands for any characters, as in
-the names of files.
+docs/interventions.md lists the names. An `*` in one stands for any characters but `/`,
+as in the paths of files; `*` alone stands for all names.
 
 An edit is a pure function of an activation that returns what takes its place, in its
 shape or one that broadcasts to it: `jnp.tanh`, or `def edit(x, site)`, which is given
@@ -135,7 +135,7 @@ class Intervention(Execution):
           UserError: naming the first, and those that are like it.
         """
         for name in self._named:
-            if not any(fnmatchcase(each, name) for each in self._passed):
+            if not any(_matching(each, [name]) for each in self._passed):
                 near = difflib.get_close_matches(name, self._passed, 3, 0)
                 raise UserError(
                     f"This model has no activation {name!r}; near it are "
@@ -144,7 +144,12 @@ class Intervention(Execution):
 
 
 def _matching(name: str, patterns: Collection[str]) -> list[str]:
-    return [each for each in patterns if fnmatchcase(name, each)]
+    return [each for each in patterns if each == "*" or _fits(name, each)]
+
+
+def _fits(name: str, pattern: str) -> bool:
+    parts, wanted = name.split("/"), pattern.split("/")
+    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
 def apply_edit(edit: Edit, x: jax.Array, site: Site, name: str) -> jax.Array:

@@ -122,7 +122,7 @@ def layer_similarity(states: np.ndarray) -> "Figure":
     units = _units(states)
     cosines = np.einsum("itd,jtd->ij", units, units) / states.shape[1]
     names = ["embedding", *(f"layer {i}" for i in range(1, len(states)))]
-    return _cosine_map(cosines, names, names, lowest=-1.0)
+    return _heat_map(cosines, names, names, (-1.0, 1.0), "cosine similarity")
 
 
 def sentence_similarity(states: np.ndarray, sentences: Sequence[str]) -> "Figure":
@@ -140,7 +140,24 @@ def sentence_similarity(states: np.ndarray, sentences: Sequence[str]) -> "Figure
         f"{textwrap.shorten(sentence, _SENTENCE, placeholder=' …')}  {number}"
         for sentence, number in zip(sentences, numbers, strict=True)
     ]
-    return _cosine_map(cosines, names, numbers, lowest=float(cosines.min()))
+    limits = float(cosines.min()), 1.0
+    return _heat_map(cosines, names, numbers, limits, "cosine similarity")
+
+
+def effect_map(
+    effects: np.ndarray, rows: Sequence[str], columns: Sequence[str], label: str
+) -> "Figure":
+    """Draws the effects of interventions, positive ones red and negative ones blue.
+
+    Args:
+      effects: [R, C], such as those of a patch in each layer at each token.
+      rows: R names, such as "layer 1".
+      columns: C names, such as tokens or heads.
+      label: what an effect is, with its unit.
+    """
+    most = float(np.abs(effects).max()) or 1.0
+    names = [token_label(column) for column in columns]
+    return _heat_map(effects, rows, names, (-most, most), label)
 
 
 def component_sizes(params: Params) -> dict[str, int]:
@@ -186,22 +203,27 @@ def _units(states: np.ndarray) -> np.ndarray:
     return states / np.linalg.norm(states, axis=-1, keepdims=True)
 
 
-def _cosine_map(
-    cosines: np.ndarray, rows: Sequence[str], columns: Sequence[str], lowest: float
+def _heat_map(
+    values: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    limits: tuple[float, float],
+    label: str,
 ) -> "Figure":
-    """A square heat map of named rows and columns, with numbers if it is small."""
-    side = 0.55 * len(rows)
+    """A heat map of named rows and columns, with numbers if it is small."""
     beside, below = (0.075 * max(map(len, names)) for names in (rows, columns))
-    figure = new_figure(side + beside + 1.6, side + below + 0.6)
+    width, height = 0.55 * len(columns), 0.55 * len(rows)
+    figure = new_figure(width + beside + 1.6, height + below + 0.6)
     axes = figure.subplots()
-    colors = "RdBu_r" if lowest == -1 else "Blues"
-    picture = axes.imshow(cosines, vmin=lowest, vmax=1, cmap=colors)
+    lowest, highest = limits
+    colors = "RdBu_r" if lowest == -highest else "Blues"
+    picture = axes.imshow(values, vmin=lowest, vmax=highest, cmap=colors)
     rotation = 90 if below > 0.5 else 0
-    axes.set_xticks(range(len(rows)), columns, rotation=rotation, parse_math=False)
+    axes.set_xticks(range(len(columns)), columns, rotation=rotation, parse_math=False)
     axes.set_yticks(range(len(rows)), rows, parse_math=False)
-    if len(rows) <= MOST_NUMBERED:
-        number_cells(axes, picture, cosines, "{:.2f}")
-    figure.colorbar(picture, ax=axes, shrink=0.8, label="cosine similarity")
+    if len(columns) <= MOST_NUMBERED:
+        number_cells(axes, picture, values, "{:.2f}")
+    figure.colorbar(picture, ax=axes, shrink=0.8, label=label)
     return figure
 
 

@@ -5,7 +5,8 @@ import pytest
 from torch_models import perturbed_params, torch, torch_model
 
 from gpt1_jax.data.words import ReadingWindow
-from gpt1_jax.inference.features import Reader, attention_of_text
+from gpt1_jax.inference.features import Reader
+from gpt1_jax.inference.forward import MAPS, forward_ids
 
 
 @pytest.fixture(scope="module")
@@ -52,5 +53,6 @@ def test_attention_equals_theirs(both):
     config, params, model = both
     for ids in texts()[:3]:
         theirs = np.stack(of_theirs(model, ids, "attentions"))
-        ours = attention_of_text(config, params, ids)
+        found = forward_ids(config, params, {"the text": ids}, [MAPS])
+        ours = np.concatenate([*found.recorded.values()])
         np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -15,7 +15,7 @@ from gpt1_jax.model.interventions import Intervention, forward
 from gpt1_jax.model.language_model import apply, init_params
 from gpt1_jax.ops import attention
 
-API = Path(__file__).parents[2] / "docs" / "api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "interventions.md"
 SIZES = dict(N=2, T=9, D=32, H=2, K=16, F=128, V=97, U=24, P=16)
 
 
@@ -31,8 +31,9 @@ def test_no_two_places_share_a_dropout_site():
 
 
 def documented(kind):
-    """{name: shape} of the table in docs/api.md, for two layers."""
-    rows = re.findall(r"^\| `([\w/]+)` \| \[(.+)\] \| (.+) \|", API.read_text(), re.M)
+    """{name: shape} of the table in docs/interventions.md, for two layers."""
+    table = PAGE.read_text().partition("\n## Names\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([\w/]+)` \| \[(.+)\] \| (.+) \|", table, re.M)
     names = {}
     for cells in rows:
         if kind not in cells[2]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.inference.prefix_tree import common_length
 from gpt1_jax.inference.scoring import round_up, round_up_length
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.model.execution import Block, Layer
@@ -218,20 +219,11 @@ def _batches(
 
 def _first_scored(pair: Pair) -> int:
     """The first token in which two answers differ, as what is before scores alike."""
-    same = 0
-    for one, other in zip(pair[0].ids, pair[1].ids, strict=False):
-        if one != other:
-            break
-        same += 1
+    same = common_length(pair[0].ids, pair[1].ids)
     return max(1, same, pair[0].num_context)
 
 
-def _rows(
-    pair: Pair,
-    clean: Pair | None,
-    length: int,
-    most: int,
-) -> Batch:
+def _rows(pair: Pair, clean: Pair | None, length: int, most: int) -> Batch:
     """The two rows of a pair."""
     first = _first_scored(pair)
     batch = Batch(

@@ -1,0 +1,188 @@
+"""docs/interventions.md: its examples as printed, its tables, and what it says."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_models import LSTM, drawn_params, flat_params
+from tiny_run import ROOT, load_config, tiny_overrides
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.errors import UserError
+from gpt1_jax.interop.run_folder import save_params
+from gpt1_jax.model import interventions
+from gpt1_jax.model.interventions import zero
+
+PAGE = (ROOT / "docs" / "interventions.md").read_text()
+CALLS, _, EXAMPLES = PAGE.partition("\n## Three examples\n")
+SIZES = {"num_layers": 3, "num_heads": 4, "embed_dim": 16, "mlp_dim": 64}
+
+
+def blocks(text):
+    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def run_folder(corpus_dir, made_once):
+    """A model of three layers that reads 128 tokens, and knows the words of the page.
+
+    It is not trained; its matrices are so large that every activation matters.
+    """
+    texts = re.findall(r'"([a-z ,.]+)"', "".join(blocks(PAGE)))
+    tokenizer = SentencePieceTokenizer.train(texts * 20, 500)
+    sizes = {f"model.{name}": size for name, size in SIZES.items()}
+    tiny = tiny_overrides(corpus_dir) | sizes | {"model.max_seq_len": 128}
+    config = config_lib.load(load_config(**tiny).to_dict())
+    params = drawn_params(config.model.with_vocab_size(tokenizer.vocab_size))
+    params = jax.tree.map(lambda x: 10 * x if x.ndim == 2 else x, params)
+    return made_once(
+        "of_three_layers",
+        lambda folder: save_params(str(folder), params, tokenizer, config),
+    )
+
+
+@pytest.fixture
+def here(run_folder, finetuned, tmp_path, monkeypatch):
+    """A working folder with the runs that the page names."""
+    for name, folder in {
+        "pretrain/quickstart": run_folder,
+        "pretrain/day": run_folder,
+        "finetune/sst2": finetuned,
+    }.items():
+        place = tmp_path / "runs" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+
+
+# --- examples ---------------------------------------------------------------------
+
+
+def test_the_calls_run_one_after_another(here, capsys):
+    names = {}
+    for number, code in enumerate(blocks(CALLS)):
+        exec(compile(code, f"block {number}", "exec"), names)
+    said = capsys.readouterr().out
+    first, second, last = (f"'h_{layer}/out': (2, 5, 16)" for layer in range(3))
+    recorded = [first, second, "'h_2/attn/probs': (2, 4, 5, 5)", last]
+    assert f"{{{', '.join(recorded)}}}" in said
+    assert f"{names['gradient'].shape} (4, 500)" in said
+    first, second, *_ = names["ablated"]  # without the first head, and so on
+    assert not np.allclose(first, second)
+
+
+def run_example(heading):
+    """The names of a block that needs no other."""
+    text = EXAMPLES.partition(f"\n### {heading}\n")[2].partition("\n##")[0]
+    (code,) = blocks(text)
+    names = {}
+    exec(compile(code, heading, "exec"), names)
+    return names
+
+
+def test_induction_heads_are_scored_and_ablated(here, capsys):
+    names = run_example("An induction head")
+    said = capsys.readouterr().out
+    config, tokens, length = names["config"], names["twice"], names["length"]
+    maps = interventions.attention(config, names["model"].params, jnp.asarray(tokens))
+    number = int(names["best"][0])
+    layer, head = divmod(number, 4)
+    by_hand = np.mean(
+        [maps[layer][:, head, t, t - length + 1] for t in range(length, 2 * length)]
+    )
+    np.testing.assert_allclose(names["induction"][layer, head], by_hand, rtol=1e-5)
+    assert f"h_{layer}, head {head}: {by_hand:.3f}" in said
+    (whole, _), (without, gain) = map(names["loss_without"], ([], names["best"]))
+    assert f"all heads        {whole:.3f}" in said
+    assert f"without these    {without:.3f} {gain:7.3f}" in said
+    assert abs(whole - without) > 1e-3
+
+
+def test_states_are_patched_by_layer_and_position(here, capsys):
+    run_example("Number agreement")
+    said = capsys.readouterr().out
+    lines = [line.split() for line in said.splitlines()]
+    assert [line[0] for line in lines] == ["embedding", "h_0/out", "h_1/out", "h_2/out"]
+    moved = np.asarray([[float(x) for x in line[1:]] for line in lines])
+    assert moved[0].tolist() == [0, 1, 0, 0, 0, 0]  # only the noun differs
+    assert moved[-1].tolist() == [0, 0, 0, 0, 0, 1]  # only the last state is read
+    assert len(np.unique(moved)) > 4
+
+
+def test_samples_are_steered(here, capsys):
+    names = run_example("Steering a sample")
+    said = capsys.readouterr().out.splitlines()
+    assert [line[:9].strip() for line in said] == [
+        *("-2", "-1", "+0", "+1", "+2"),
+        *("random -1", "random +1"),
+    ]
+    assert all(line[20:] != said[2][20:] for line in (said[0], said[4]))
+    pull, other = (np.linalg.norm(names[each]) for each in ("pull", "other"))
+    np.testing.assert_allclose(pull, other, rtol=1e-6)
+
+
+# --- what it says -----------------------------------------------------------------
+
+
+WIDTHS = {"V": 97, "P": 16, "D": 32, "F": 128, "U": 24}
+
+
+def listed_parameters():
+    """(path, shape, kinds of models) of each row, once for each of its arrays."""
+    table = PAGE.partition("\n## Parameters\n")[2].partition("\n## ")[0]
+    for path, shapes, kinds in re.findall(
+        r"^\| `(\S+)` \| (.+) \| (.+) \|$", table, re.MULTILINE
+    ):
+        folder, _, names = path.removesuffix("}").partition("{")
+        shapes = re.findall(r"\[(.+?)\]", shapes)
+        for name, shape in zip(names.split(","), shapes, strict=True):
+            sizes = re.findall(r"(\d?) ?(\w)(?:, |$)", shape)
+            shape = tuple(int(times or 1) * WIDTHS[letter] for times, letter in sizes)
+            yield folder + name, shape, kinds
+
+
+@pytest.mark.parametrize(("kind", "depth"), [("Transformer", 2), ("LSTM", 1)])
+def test_parameters_are_those_of_the_list(kind, depth, tiny_model_config):
+    listed = {
+        path.replace("h_i", f"h_{layer}"): shape
+        for path, shape, kinds in listed_parameters()
+        for layer in range(depth)
+        if kind in kinds
+    }
+    config = tiny_model_config(**(LSTM if kind == "LSTM" else {}))
+    params = flat_params(drawn_params(config))
+    assert listed == {path: leaf.shape for path, leaf in params.items()}
+
+
+def test_ready_edits_are_those_of_the_list():
+    listed = re.findall(r"^\| `(\w+)\(.*\)` \| ", PAGE, re.MULTILINE)
+    source = (ROOT / "gpt1_jax" / "model" / "interventions.py").read_text()
+    made = re.findall(r"^def ([a-z]\w*)\([^)]*\) -> Edit:", source, re.MULTILINE)
+    assert set(listed) == set(made) - {"as_pytree"}
+
+
+def test_states_are_normalised_before_gain_and_bias(run_folder):
+    model = gpt1_jax.load(str(run_folder))
+    found = model.forward("the number of items", record=["h_*/out", "h_*/ln_1/out"])
+    for name, norm in (("h_1/out", "ln_2"), ("h_1/ln_1/out", "ln_1")):
+        learnt = model.params["h_1"][norm]
+        before = (found.recorded[name] - learnt["bias"]) / learnt["scale"]
+        np.testing.assert_allclose(before.mean(-1), 0, atol=1e-5)
+        np.testing.assert_allclose(before.var(-1), 1, atol=1e-2)
+
+
+def test_a_star_stands_for_what_is_between_two_slashes(run_folder):
+    model = gpt1_jax.load(str(run_folder))
+    text = "the number of items"
+    found = model.forward(text, record=["h_*/out", "h_1/*/out"]).recorded
+    branches = [f"h_1/{each}/out" for each in ("attn", "ln_1", "mlp")]
+    assert list(found) == ["h_0/out", *branches, "h_1/out", "h_2/out"]
+    everything = model.forward(text, record=["*"]).recorded
+    first = ["wte", "wpe", "embedding/tokens", "embedding/positions", "embedding"]
+    assert list(everything)[:5] == first and "h_2/attn/q" in everything
+    with pytest.raises(UserError, match=r"no activation 'h_\*/heads'"):
+        model.forward(text, edits={"h_*/heads": zero()})
