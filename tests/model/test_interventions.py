@@ -97,6 +97,22 @@ def test_attention_is_computed_by_the_formula_only_where_its_maps_are_named(conf
 
 
 @pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("h_*/out", {"h_0/out", "h_1/out"}),
+        ("h_1/*/out", {"h_1/attn/out", "h_1/ln_1/out", "h_1/mlp/out"}),
+        ("h_0/attn/[qk]", {"h_0/attn/q", "h_0/attn/k"}),
+        ("w*", {"wte", "wpe"}),
+    ],
+)
+def test_a_star_stands_for_one_part_of_a_name(config, params_of, pattern, names):
+    def recorded(params):
+        return interventions.forward(config, params, TOKENS, [pattern])[1]
+
+    assert set(jax.eval_shape(recorded, params_of(config))) == names
+
+
+@pytest.mark.parametrize(
     "ways", [dict(layer_loop="scan", remat=True), dict(layer_norm_form="fused")]
 )
 def test_how_a_model_is_trained_does_not_matter(config, params_of, ways):
