@@ -13,6 +13,7 @@ from tiny_models import LSTM, drawn_params
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.forward import forward_ids, forward_texts, mean_over_tokens
+from gpt1_jax.model import interventions
 from gpt1_jax.model.interventions import add, keep_heads, mean, replace, zero
 
 TOKENIZER = Characters()
@@ -160,6 +161,23 @@ def test_other_values_and_texts_of_these_lengths_compile_nothing(config, params_
     first = logits(2.0, 0, {"a": [1, 2, 3], "b": [4]})
     second = logits(3.0, 1, {"c": [4, 3, 2], "d": [1, 0]})
     assert len(traced) == 1 and (first != second).any()
+
+
+def test_texts_of_similar_lengths_share_a_program_without_edits(
+    config, params_of, monkeypatch
+):
+    traced, forward = [], interventions.forward
+
+    def noted(*arguments, **sites):
+        traced.append(arguments)
+        return forward(*arguments, **sites)
+
+    monkeypatch.setattr(interventions, "forward", noted)
+    for length in (5, 7, 8):
+        rows = {"row": [*range(length)]}
+        found = forward_ids(config, params_of(config), rows, ["h_0/attn/v"])
+        assert found.recorded["h_0/attn/v"].shape == (1, length, 2, 16)
+    assert len(traced) == 1
 
 
 def test_the_mean_over_tokens_leaves_padding_out(run):
