@@ -121,6 +121,7 @@ def test_an_edit_that_returns_its_argument_changes_no_bit_beside_padding(
     found = run(TEXTS, ["*"], {"*": lambda x: x}, config=model)
     np.testing.assert_array_equal(found.logits, clean.logits)
     for name, x in clean.recorded.items():
+        assert x.dtype == np.float32
         np.testing.assert_array_equal(found.recorded[name], x, err_msg=name)
 
 
