@@ -178,6 +178,7 @@ def test_texts_of_similar_lengths_share_a_program_without_edits(
         rows = {"row": [*range(length)]}
         found = forward_ids(config, params_of(config), rows, ["h_0/attn/v"])
         assert found.recorded["h_0/attn/v"].shape == (1, length, 2, 16)
+        assert found.logits.shape == (1, length, 0)
     assert len(traced) == 1
 
 
