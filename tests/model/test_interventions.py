@@ -450,11 +450,11 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
         ),
         (
             {"h_0/mlp/out": zero(heads=0)},
-            r"mlp/out names heads, which it does not have; attn/q, .*attn/heads have",
+            r"h_\d/mlp/out has no heads, .*; attn/q, .*attn/heads have",
         ),
-        ({"embedding": keep_heads(0)}, r"of embedding names heads"),
-        ({"wte": zero(positions=0)}, r"of wte names tokens, which it does not have"),
-        ({"wpe": mean()}, r"of wpe names tokens"),
+        ({"embedding": keep_heads(0)}, r"embedding has no heads, which"),
+        ({"wte": zero(positions=0)}, r"wte has no tokens, which an edit"),
+        ({"wpe": mean()}, r"wpe has no tokens"),
         (
             {"h_0/out": zero(words=0)},
             r"out names words, .*give Intervention its `words",
@@ -463,6 +463,7 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
             {"h_0/out": replace(np.ones(3))},
             r"^The edit of h_0/out returns the shape \[3\]; .* has \[2, 9, 32\]\.",
         ),
+        ({"h_0/out": np.tanh}, r"^The edit of h_0/out calls NumPy; .* jax\.numpy"),
         ({"h_0/out": lambda x: x[:, :5]}, r"h_0/out returns the shape \[2, 5, 32\]"),
         ({"h_0/out": lambda x: x[None]}, r"returns the shape \[1, 2, 9, 32\]"),
         ({"h_0/out": replace(np.ones(3), heads=None, positions=0)}, r"the shape \[3\]"),
