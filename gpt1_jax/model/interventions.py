@@ -386,9 +386,7 @@ def _are_heads(heads: jax.Array, x: jax.Array, site: Site) -> jax.Array:
 
 def _positions_of(site: Site) -> jax.Array:
     if site.positions is None:
-        raise UserError(
-            f"An edit of {site.full_name} names tokens, which it does not have."
-        )
+        raise UserError(f"{site.full_name} has no tokens, which an edit of it names.")
     return site.positions
 
 
