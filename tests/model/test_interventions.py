@@ -352,7 +352,7 @@ PLACES = [  # the places of an edit, and the tokens (text, position) that it cha
 def changed_by(edit, name):
     """Whether an edit changes each of the numbers of an activation."""
     x = jnp.asarray(np.random.default_rng(0).uniform(1, 2, SHAPES[name]), jnp.float32)
-    after = apply_edit(edit, x, Site(name, 0, POSITIONS, WORDS), f"h_0/{name}")
+    after = apply_edit(edit, x, Site(name, 0, POSITIONS, WORDS))
     return np.asarray(x != after)
 
 
@@ -393,13 +393,13 @@ def test_edits_change_the_heads_that_they_name(chosen, name):
 def test_the_mean_is_that_over_the_tokens_of_each_text(name):
     x = np.random.default_rng(0).normal(size=SHAPES[name]).astype(np.float32)
     site = Site(name, 0, POSITIONS, WORDS)
-    found = apply_edit(mean(), jnp.asarray(x), site, name)
+    found = apply_edit(mean(), jnp.asarray(x), site)
     axis = 2 if name == "attn/probs" else 1
     for number, length in ((0, 5), (1, 3)):
         of_text = np.take(x[number], range(length), axis - 1)
         expected = np.broadcast_to(of_text.mean(axis - 1, keepdims=True), x[0].shape)
         np.testing.assert_allclose(found[number], expected, atol=1e-6)
-    one = apply_edit(mean(positions=-1), jnp.asarray(x), site, name)
+    one = apply_edit(mean(positions=-1), jnp.asarray(x), site)
     expected = np.where(expected_change(name, {(0, 4), (1, 2)}), found, x)
     np.testing.assert_array_equal(one, expected)
 
