@@ -51,6 +51,11 @@ class Site(NamedTuple):
     positions: jax.Array | None  # [N, T] int32 of its tokens, from 0; -1: padding
     words: jax.Array | None  # [N, T] int32, of the word of each, from 0; -1: none
 
+    @property
+    def full_name(self) -> str:
+        """With its layer, "h_3/attn/heads"."""
+        return self.name if self.layer is None else f"h_{self.layer}/{self.name}"
+
 
 class Intervention(Execution):
     """Records and edits activations, without dropout, in an unrolled loop.
@@ -96,7 +101,7 @@ class Intervention(Execution):
     def at(self, name: str, x: jax.Array, layer: Layer | None = None) -> jax.Array:
         """Edits an activation, and keeps it, if it is one of those named."""
         x = super().at(name, x, layer)
-        full_name = name if layer is None else f"h_{layer}/{name}"
+        full_name = Site(name, layer, None, None).full_name
         self._passed.append(full_name)
         edits = _matching(full_name, self._edits)
         if len(edits) > 1:
@@ -105,25 +110,24 @@ class Intervention(Execution):
                 "make them one function."
             )
         for edit in edits:
-            x = self._edited(self._edits[edit], x, name, layer, full_name)
+            x = self._edited(self._edits[edit], x, name, layer)
         if _matching(full_name, self._record):
             self.recorded[full_name] = x
         return x
 
     def _edited(
-        self, edit: Edit, x: jax.Array, name: str, layer: Layer | None, full_name: str
+        self, edit: Edit, x: jax.Array, name: str, layer: Layer | None
     ) -> jax.Array:
         """The whole activation, edited where there is no padding behind all rows."""
         if name in WITHOUT_TOKENS:
-            return apply_edit(edit, x, Site(name, layer, None, None), full_name)
+            return apply_edit(edit, x, Site(name, layer, None, None))
         length = self._seq_len or x.shape[1 + (name == _PROBS)]
         own = without_padding(name, x, length)
         positions = self._positions
         if positions is None:
             rows = jnp.arange(length, dtype=jnp.int32)
             positions = jnp.broadcast_to(rows, (len(x), length))
-        site = Site(name, layer, positions, self._words)
-        edited = apply_edit(edit, own, site, full_name)
+        edited = apply_edit(edit, own, Site(name, layer, positions, self._words))
         if own.shape == x.shape:
             return edited
         return jax.lax.dynamic_update_slice(x, edited, [0] * x.ndim)
@@ -152,28 +156,31 @@ def _fits(name: str, pattern: str) -> bool:
     return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))
 
 
-def apply_edit(edit: Edit, x: jax.Array, site: Site, name: str) -> jax.Array:
+def apply_edit(edit: Edit, x: jax.Array, site: Site) -> jax.Array:
     """What an edit puts in an activation's place: of its shape and dtype.
 
     Raises:
-      UserError: if the shape that it returns does not broadcast; names the activation.
+      UserError: naming the activation, if the shape that the edit returns does not
+        broadcast, or it calls NumPy.
     """
-    edited = jnp.asarray(_call(edit, x, site), x.dtype)
-    try:
-        return jnp.broadcast_to(edited, x.shape)
-    except ValueError as error:
-        raise UserError(
-            f"The edit of {name} returns the shape {list(edited.shape)}; the "
-            f"activation has {list(x.shape)}."
-        ) from error
-
-
-def _call(edit: Edit, x: jax.Array, site: Site) -> Any:
     try:
         asks = "site" in inspect.signature(edit).parameters
     except ValueError:  # a built-in without a signature
         asks = False
-    return edit(x, site=site) if asks else edit(x)
+    try:
+        edited = jnp.asarray(edit(x, site=site) if asks else edit(x), x.dtype)
+    except jax.errors.TracerArrayConversionError as error:
+        raise UserError(
+            f"The edit of {site.full_name} calls NumPy; it is compiled with the model, "
+            "so it takes the functions of jax.numpy."
+        ) from error
+    try:
+        return jnp.broadcast_to(edited, x.shape)
+    except ValueError as error:
+        raise UserError(
+            f"The edit of {site.full_name} returns the shape {list(edited.shape)}; the "
+            f"activation has {list(x.shape)}."
+        ) from error
 
 
 def forward(
@@ -357,19 +364,19 @@ def _at_places(
     if words is not None:
         if site.words is None:
             raise UserError(
-                f"An edit of {site.name} names words, but where they are is not "
+                f"An edit of {site.full_name} names words, but where they are is not "
                 "known; give Intervention its `words`, or name positions."
             )
         among = _among(words, site.words)
         chosen = chosen & _along_tokens(among, x, site)
-    return jnp.where(chosen, apply_edit(edit, x, site, site.name), x)
+    return jnp.where(chosen, apply_edit(edit, x, site), x)
 
 
 def _are_heads(heads: jax.Array, x: jax.Array, site: Site) -> jax.Array:
     """Which numbers along the axis of heads are among some."""
     if site.name not in _WITH_HEADS:
         raise UserError(
-            f"An edit of {site.name} names heads, which it does not have; "
+            f"{site.full_name} has no heads, which an edit of it names; "
             f"{', '.join(_WITH_HEADS)} have them."
         )
     axis = 1 if site.name == _PROBS else 2
@@ -379,7 +386,7 @@ def _are_heads(heads: jax.Array, x: jax.Array, site: Site) -> jax.Array:
 
 def _positions_of(site: Site) -> jax.Array:
     if site.positions is None:
-        raise UserError(f"An edit of {site.name} names tokens, which it does not have.")
+        raise UserError(f"{site.full_name} has no tokens, which an edit of it names.")
     return site.positions
 
 

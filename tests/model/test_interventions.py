@@ -368,7 +368,7 @@ PLACES = [  # the places of an edit, and the tokens (text, position) that it cha
 def changed_by(edit, name):
     """Whether an edit changes each of the numbers of an activation."""
     x = jnp.asarray(np.random.default_rng(0).uniform(1, 2, SHAPES[name]), jnp.float32)
-    after = apply_edit(edit, x, Site(name, 0, POSITIONS, WORDS), f"h_0/{name}")
+    after = apply_edit(edit, x, Site(name, 0, POSITIONS, WORDS))
     return np.asarray(x != after)
 
 
@@ -409,17 +409,17 @@ def test_edits_change_the_heads_that_they_name(chosen, name):
 def test_the_mean_is_that_over_the_tokens_of_each_text(name):
     x = np.random.default_rng(0).normal(size=SHAPES[name]).astype(np.float32)
     site = Site(name, 0, POSITIONS, WORDS)
-    found = apply_edit(mean(), jnp.asarray(x), site, name)
+    found = apply_edit(mean(), jnp.asarray(x), site)
     axis = 2 if name == "attn/probs" else 1
     for number, length in ((0, 5), (1, 3)):
         of_text = np.take(x[number], range(length), axis - 1)
         expected = np.broadcast_to(of_text.mean(axis - 1, keepdims=True), x[0].shape)
         np.testing.assert_allclose(found[number], expected, atol=1e-6)
     rough = jnp.asarray(x, "bfloat16")
-    exact = apply_edit(mean(), rough.astype("float32"), site, name)
-    found_rough = apply_edit(mean(), rough, site, name)
+    exact = apply_edit(mean(), rough.astype("float32"), site)
+    found_rough = apply_edit(mean(), rough, site)
     np.testing.assert_array_equal(found_rough, exact.astype("bfloat16"))
-    one = apply_edit(mean(positions=-1), jnp.asarray(x), site, name)
+    one = apply_edit(mean(positions=-1), jnp.asarray(x), site)
     expected = np.where(expected_change(name, {(0, 4), (1, 2)}), found, x)
     np.testing.assert_array_equal(one, expected)
 
@@ -470,11 +470,11 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
         ),
         (
             {"h_0/mlp/out": zero(heads=0)},
-            r"mlp/out names heads, which it does not have; attn/q, .*attn/heads have",
+            r"h_\d/mlp/out has no heads, .*; attn/q, .*attn/heads have",
         ),
-        ({"embedding": keep_heads(0)}, r"of embedding names heads"),
-        ({"wte": zero(positions=0)}, r"of wte names tokens, which it does not have"),
-        ({"wpe": mean()}, r"of wpe names tokens"),
+        ({"embedding": keep_heads(0)}, r"embedding has no heads, which"),
+        ({"wte": zero(positions=0)}, r"wte has no tokens, which an edit"),
+        ({"wpe": mean()}, r"wpe has no tokens"),
         (
             {"h_0/out": zero(words=0)},
             r"out names words, .*give Intervention its `words",
@@ -483,6 +483,7 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
             {"h_0/out": replace(np.ones(3))},
             r"^The edit of h_0/out returns the shape \[3\]; .* has \[2, 9, 32\]\.",
         ),
+        ({"h_0/out": np.tanh}, r"^The edit of h_0/out calls NumPy; .* jax\.numpy"),
         ({"h_0/out": lambda x: x[:, :5]}, r"h_0/out returns the shape \[2, 5, 32\]"),
         ({"h_0/out": lambda x: x[None]}, r"returns the shape \[1, 2, 9, 32\]"),
         ({"h_0/out": replace(np.ones(3), heads=None, positions=0)}, r"the shape \[3\]"),
