@@ -43,6 +43,7 @@ from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.tasks.examples import check_new_examples
 
+_STATES = {"with_logits": False, "few_programs": True}
 # Imported by name, so that the study can be left out.
 _TRAINING_TEXT = "gpt1_jax.studies.batches.training_text:TrainingText"
 
@@ -106,8 +107,8 @@ class TrainedModel:
           record: names of activations, such as "h_3/attn/probs" or "h_*/out".
           edits: for some names a function that returns what takes the activation's
             place, as `gpt1_jax.model.interventions` says and makes them. There is a
-            program for each length of the texts, and none for other values of the
-            edits that are made there.
+            program for each length of the longest text, and none for other values of
+            the edits that are made there.
 
         Raises:
           UserError: if there is no such activation, an edit does not fit, or a text is
@@ -144,7 +145,7 @@ class TrainedModel:
         """
         total, sums, remaining = 0, dict[str, Any](), iter(texts)
         while batch := list(itertools.islice(remaining, batch_size)):
-            found = self._forward(batch, record, with_logits=False)
+            found = self._forward(batch, record, **_STATES)
             count, added = mean_over_tokens(found)
             total += count
             sums = {name: sums.get(name, 0) + each for name, each in added.items()}
@@ -152,13 +153,15 @@ class TrainedModel:
             raise UserError("There is no text; pass one or more.")
         return {n: (each / total).astype(np.float32) for n, each in sums.items()}
 
+    @own_settings()
     def logits(self, text: str) -> np.ndarray:
         """The next-token logits after each token of a text: [T, V] float32.
 
         Raises:
           UserError: if the text is longer than the context.
         """
-        return self.forward(_as_text("text", text)).logits
+        text = _as_text("text", text)
+        return self._forward(text, (), few_programs=True).logits[0]
 
     def next_tokens(self, text: str, k: int = 10) -> list[tuple[str, float]]:
         """The k most likely next tokens as text, with their probabilities."""
@@ -211,7 +214,7 @@ class TrainedModel:
           UserError: if the text is longer than the context.
         """
         names = interventions.state_names(self.config)
-        found = self._forward(_as_text("text", text), names, with_logits=False)
+        found = self._forward(_as_text("text", text), names, **_STATES)
         states = np.concatenate([found.recorded[name] for name in names])
         return states.astype(self.config.dtype).astype(np.float32)
 
@@ -251,7 +254,7 @@ class TrainedModel:
             longer than the context.
         """
         interventions.check_attention(self.config)
-        found = self._forward(_as_text("text", text), [MAPS], with_logits=False)
+        found = self._forward(_as_text("text", text), [MAPS], **_STATES)
         return np.concatenate(list(found.recorded.values()))
 
     @own_settings()

@@ -52,6 +52,7 @@ def forward_texts(
     edits: Mapping[str, Edit] | None = None,
     *,
     with_logits: bool = True,
+    few_programs: bool = False,
 ) -> Forward:
     """Runs a model on texts, together.
 
@@ -63,6 +64,8 @@ def forward_texts(
       record: the names of activations to return.
       edits: by names of activations.
       with_logits: whether to compute logits; if not, they are [N, T, 0].
+      few_programs: whether to pad texts to one of a few lengths, unless there are
+        edits. Each length has a program of its own, and programs may round apart.
 
     Raises:
       UserError: if there is no text, one is longer than the model's context, they do
@@ -72,9 +75,8 @@ def forward_texts(
     words = None
     if edits:
         words = [word_of_each(tokenizer, texts[name], rows[name]) for name in rows]
-    found = forward_ids(
-        model, params, rows, record, edits, words=words, with_logits=with_logits
-    )
+    how = {"with_logits": with_logits, "few_programs": few_programs}
+    found = forward_ids(model, params, rows, record, edits, words=words, **how)
     tokens = [[tokenizer.decode([token]) for token in row] for row in rows.values()]
     logits = found.logits[..., : tokenizer.vocab_size]
     return found._replace(tokens=tokens, logits=logits)
@@ -89,11 +91,12 @@ def forward_ids(
     *,
     words: Sequence[Sequence[int] | None] | None = None,
     with_logits: bool = False,
+    few_programs: bool = True,
 ) -> Forward:
     """Runs a model on sequences of tokens, together.
 
     Args:
-      model, params, record, edits, with_logits: as for `forward_texts`.
+      model, params, record, edits, with_logits, few_programs: as for `forward_texts`.
       rows: the tokens of each sequence, by the names that messages have for them.
       words: for each sequence the word of each token, if edits may ask for it.
 
@@ -102,22 +105,24 @@ def forward_ids(
     """
     _check_lengths(model, rows)
     seq_len = max(map(len, rows.values()))
-    ids = _padded(rows.values(), round_up_length(seq_len, model.max_seq_len))
+    length = seq_len
+    if few_programs and not edits:
+        length = round_up_length(seq_len, model.max_seq_len)
+    ids = _padded(rows.values(), length)
     per_token = costs.forward_bytes(model) + 4 * model.vocab_size * with_logits
     together = f"A batch of {len(rows):,} texts of up to {seq_len} tokens"
     require_memory(together, ids.size * per_token, "Pass fewer at a time.")
     sites: dict[str, Any] = {}
     if edits:
         edits = {name: interventions.as_pytree(edit) for name, edit in edits.items()}
-        sites["positions"] = _padded(
-            [range(len(row)) for row in rows.values()], seq_len
-        )
+        interventions.check_places(edits, model.num_heads, seq_len)
+        positions = [range(len(row)) for row in rows.values()]
+        sites["positions"] = _padded(positions, seq_len)
         if words and None not in words:
             sites["words"] = _padded(words, seq_len)
-    of_text = seq_len if edits else None
     logits, recorded = jax.device_get(
         _forward(
-            *(model, tuple(record), with_logits, of_text),
+            *(model, tuple(record), with_logits),
             *(params, np.maximum(ids, 0), edits, sites),
         )
     )
@@ -161,12 +166,11 @@ def _padded(rows: Collection[Any], length: int) -> np.ndarray:
     return padded
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _forward(
     model: ModelConfig,
     record: tuple[str, ...],
     with_logits: bool,
-    seq_len: int | None,
     params: Params,
     tokens: jax.Array,
     edits: Mapping[str, Edit] | None,
@@ -174,7 +178,7 @@ def _forward(
 ) -> tuple[jax.Array, OrderedDict[str, jax.Array]]:
     """Logits [N, T, V] or [N, T, 0], and what was recorded, float32."""
     output, recorded = interventions.forward(
-        model, params, tokens, record, edits, seq_len=seq_len, **sites
+        model, params, tokens, record, edits, **sites
     )
     logits = jnp.zeros((*tokens.shape, 0))
     if with_logits:

@@ -68,7 +68,6 @@ class Intervention(Execution):
       edits: the edit of each name; an activation has one at most.
       positions: [N, T] for `Site`; by default 0 to T - 1 in each row.
       words: [N, T] for `Site`, if edits need them.
-      seq_len: T without the padding behind all rows, which edits do not see.
 
     Attributes:
       recorded: by full name, what was kept, in the order of the computation.
@@ -82,7 +81,6 @@ class Intervention(Execution):
         *,
         positions: jax.Array | None = None,
         words: jax.Array | None = None,
-        seq_len: int | None = None,
     ):
         self._record, self._edits = tuple(record), dict(edits or {})
         forms: dict[str, Any] = {"layer_norm_form": "plain", "layer_loop": "unrolled"}
@@ -90,7 +88,7 @@ class Intervention(Execution):
         if any(_matching(name, self._named) for name in maps):
             forms["attention_form"] = "plain"
         super().__init__(replace_fields(model, remat=False, **forms))
-        self._positions, self._words, self._seq_len = positions, words, seq_len
+        self._positions, self._words = positions, words
         self._passed: list[str] = []
         self.recorded: dict[str, jax.Array] = {}
 
@@ -100,7 +98,6 @@ class Intervention(Execution):
 
     def at(self, name: str, x: jax.Array, layer: Layer | None = None) -> jax.Array:
         """Edits an activation, and keeps it, if it is one of those named."""
-        x = super().at(name, x, layer)
         full_name = Site(name, layer, None, None).full_name
         self._passed.append(full_name)
         edits = _matching(full_name, self._edits)
@@ -110,27 +107,20 @@ class Intervention(Execution):
                 "make them one function."
             )
         for edit in edits:
-            x = self._edited(self._edits[edit], x, name, layer)
+            x = apply_edit(self._edits[edit], x, self._site(name, x, layer))
         if _matching(full_name, self._record):
             self.recorded[full_name] = x
         return x
 
-    def _edited(
-        self, edit: Edit, x: jax.Array, name: str, layer: Layer | None
-    ) -> jax.Array:
-        """The whole activation, edited where there is no padding behind all rows."""
+    def _site(self, name: str, x: jax.Array, layer: Layer | None) -> Site:
         if name in WITHOUT_TOKENS:
-            return apply_edit(edit, x, Site(name, layer, None, None))
-        length = self._seq_len or x.shape[1 + (name == _PROBS)]
-        own = without_padding(name, x, length)
+            return Site(name, layer, None, None)
         positions = self._positions
         if positions is None:
-            rows = jnp.arange(length, dtype=jnp.int32)
-            positions = jnp.broadcast_to(rows, (len(x), length))
-        edited = apply_edit(edit, own, Site(name, layer, positions, self._words))
-        if own.shape == x.shape:
-            return edited
-        return jax.lax.dynamic_update_slice(x, edited, [0] * x.ndim)
+            seq_len = x.shape[2 if name == _PROBS else 1]
+            rows = jnp.arange(seq_len, dtype=jnp.int32)
+            positions = jnp.broadcast_to(rows, (len(x), seq_len))
+        return Site(name, layer, positions, self._words)
 
     def check_names(self) -> None:
         """Refuses names that no activation has had, once the model has run.
@@ -160,26 +150,34 @@ def apply_edit(edit: Edit, x: jax.Array, site: Site) -> jax.Array:
     """What an edit puts in an activation's place: of its shape and dtype.
 
     Raises:
-      UserError: naming the activation, if the shape that the edit returns does not
-        broadcast, or it calls NumPy.
+      UserError: naming the activation and its shape, if the edit fails, calls NumPy or
+        returns what does not broadcast.
     """
     try:
         asks = "site" in inspect.signature(edit).parameters
     except ValueError:  # a built-in without a signature
         asks = False
+    shape = f"{site.full_name}, {list(x.shape)},"
     try:
-        edited = jnp.asarray(edit(x, site=site) if asks else edit(x), x.dtype)
+        edited = edit(x, site=site) if asks else edit(x)
     except jax.errors.TracerArrayConversionError as error:
         raise UserError(
             f"The edit of {site.full_name} calls NumPy; it is compiled with the model, "
             "so it takes the functions of jax.numpy."
         ) from error
+    except (TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        first_line = str(error).partition("\n")[0]
+        raise UserError(f"The edit of {shape} fails: {first_line}") from error
+    if edited is None:
+        raise UserError(f"The edit of {shape} returns nothing.")
+    edited = jnp.asarray(edited, x.dtype)
     try:
         return jnp.broadcast_to(edited, x.shape)
     except ValueError as error:
         raise UserError(
-            f"The edit of {site.full_name} returns the shape {list(edited.shape)}; the "
-            f"activation has {list(x.shape)}."
+            f"The edit of {shape} returns the shape {list(edited.shape)}."
         ) from error
 
 
@@ -262,7 +260,7 @@ def at(
 
     Args:
       edit: any edit.
-      heads: the numbers of heads, from 0; None for all.
+      heads: the numbers of heads, from 0, or from the last, which is -1; None for all.
       positions: those of tokens, [P], or [N, P] if texts differ; a negative one counts
         from the end of each text, whose last token is -1. Of attention probabilities,
         the tokens that attend. None for all.
@@ -270,11 +268,9 @@ def at(
     """
     if heads is None and positions is None and words is None:
         return as_pytree(edit)
-    numbers = (
-        None if places is None else _as_array(places, np.int32)
-        for places in (heads, positions, words)
-    )
-    return Partial(_at_places, as_pytree(edit), *numbers)
+    places = {"heads": heads, "positions": positions, "words": words}
+    numbers = {name: _as_numbers(each) for name, each in places.items()}
+    return Partial(_at_places, as_pytree(edit), **numbers)
 
 
 def as_pytree(edit: Edit) -> Edit:
@@ -313,7 +309,28 @@ def replace(value: jax.typing.ArrayLike, **places: Places) -> Edit:
 
 def keep_heads(heads: Places) -> Edit:
     """Zeros in place of all heads but some."""
-    return Partial(_keep_heads, _as_array(heads, np.int32))
+    return Partial(_keep_heads, heads=_as_numbers(heads))
+
+
+def check_places(edits: Mapping[str, Edit], num_heads: int, seq_len: int) -> None:
+    """Refuses numbers of heads and positions that there are not.
+
+    Within a program numbers are not known, and such an edit would change nothing.
+
+    Raises:
+      UserError: naming the first, and how many there are.
+    """
+    for name, edit in edits.items():
+        is_ours = getattr(edit, "func", None) in (_at_places, _keep_heads)
+        places: dict[str, Any] = getattr(edit, "keywords", {}) if is_ours else {}
+        for what, count in (("heads", num_heads), ("positions", seq_len)):
+            numbers = places.get(what)
+            for number in np.ravel([] if numbers is None else numbers):
+                if not -count <= number < count:
+                    raise UserError(
+                        f"The edit of {name} is at {what} {number}; there are {count}, "
+                        "counted from 0."
+                    )
 
 
 def _as_array(values: Any, dtype: Any = None) -> Any:
@@ -321,6 +338,15 @@ def _as_array(values: Any, dtype: Any = None) -> Any:
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values)):
         return jnp.asarray(values)
     return np.asarray(values, dtype)
+
+
+def _as_numbers(places: Places) -> Any:
+    """Numbers of heads, positions or words as an array; None stays None."""
+    if places is None:
+        return None
+    if _as_array(places).dtype == bool:
+        raise UserError("An edit is at truth values; name numbers of heads or tokens.")
+    return _as_array(places, np.int32)
 
 
 def _zero(x: jax.Array) -> jax.Array:
@@ -343,16 +369,16 @@ def _replace(value: jax.Array, x: jax.Array) -> jax.Array:
     return value
 
 
-def _keep_heads(heads: jax.Array, x: jax.Array, site: Site) -> jax.Array:
+def _keep_heads(x: jax.Array, heads: jax.Array, site: Site) -> jax.Array:
     return jnp.where(_are_heads(heads, x, site), x, 0)
 
 
 def _at_places(
     edit: Edit,
+    x: jax.Array,
     heads: jax.Array | None,
     positions: jax.Array | None,
     words: jax.Array | None,
-    x: jax.Array,
     site: Site,
 ) -> jax.Array:
     chosen: Any = True
@@ -380,7 +406,9 @@ def _are_heads(heads: jax.Array, x: jax.Array, site: Site) -> jax.Array:
             f"{', '.join(_WITH_HEADS)} have them."
         )
     axis = 1 if site.name == _PROBS else 2
-    chosen = jnp.isin(jnp.arange(x.shape[axis]), heads)
+    num_heads = x.shape[axis]
+    heads = jnp.where(heads < 0, heads + num_heads, heads)
+    chosen = jnp.isin(jnp.arange(num_heads), heads)
     return jnp.expand_dims(chosen, [i for i in range(x.ndim) if i != axis])
 
 

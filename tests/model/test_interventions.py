@@ -481,10 +481,15 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
         ),
         (
             {"h_0/out": replace(np.ones(3))},
-            r"^The edit of h_0/out returns the shape \[3\]; .* has \[2, 9, 32\]\.",
+            r"^The edit of h_0/out, \[2, 9, 32\], returns the shape \[3\]\.",
         ),
+        ({"h_0/out": lambda x: None}, r"h_0/out, \[2, 9, 32\], returns nothing"),
+        ({"h_0/out": add(np.ones(3))}, r"h_0/out, \[2, 9, 32\], fails: .*shapes"),
         ({"h_0/out": np.tanh}, r"^The edit of h_0/out calls NumPy; .* jax\.numpy"),
-        ({"h_0/out": lambda x: x[:, :5]}, r"h_0/out returns the shape \[2, 5, 32\]"),
+        (
+            {"h_0/out": lambda x: x[:, :5]},
+            r", returns the shape \[2, 5, 32\]",
+        ),
         ({"h_0/out": lambda x: x[None]}, r"returns the shape \[1, 2, 9, 32\]"),
         ({"h_0/out": replace(np.ones(3), heads=None, positions=0)}, r"the shape \[3\]"),
     ],
