@@ -86,7 +86,7 @@ def _draw_heads(axes: Any, scores: "pd.DataFrame") -> None:
     steps = list(spread.index)
     low, high = spread.to_numpy().T
     axes.fill_between(steps, low, high, color=GUIDE, alpha=0.25, linewidth=0)
-    axes.plot([], [], color=GUIDE, linewidth=6, alpha=0.25, label="90 % of heads")
+    axes.plot([], [], color=GUIDE, linewidth=6, alpha=0.25, label="half of all heads")
     heads = scores[scores["kind"] == "head"]
     for layer, head in chosen_heads(scores, _CURVES):
         own = heads[(heads["layer"] == layer) & (heads["number"] == head)]

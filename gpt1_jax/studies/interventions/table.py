@@ -13,33 +13,28 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NUM_HEADS_SHOWN = 6
-_NOTES = {
-    "zero": (
-        "D is the difference between the log-probabilities of the better and the worse "
-        "answer, nats; an effect is the change of D if zeros replace what the "
-        "component gives, at all tokens. Below 0, the component speaks for the better "
-        "answer."
-    ),
-    "mean": (
-        "D is the difference between the log-probabilities of the better and the worse "
-        "answer, nats; an effect is the change of D if its mean over all tokens "
-        "replaces what the component gives, at all tokens. Below 0, the component "
-        "speaks for the better answer."
-    ),
-    "patch": (
-        "D is the difference between the log-probabilities of the better and the worse "
-        "answer after the corrupted prompt, nats; an effect is the change of D if what "
-        "the component gives after the clean prompt replaces it, at all tokens. All "
-        "components together would change D to that after the clean prompt."
-    ),
+_REPLACED = {
+    "zero": "zeros replace what the component gives",
+    "mean": "its mean over all tokens replaces what the component gives",
+    "patch": "what the component gives after the clean prompt replaces it",
 }
-_MORE = (
+_NOTE = (
+    "D is the difference between the log-probabilities of the better and the worse "
+    "answer, nats; an effect is the change of D if {replaced}, at all tokens. {sign} "
     "Heads are those with the largest effects on every other pair, at the last step; "
-    "their effects are those on the other pairs, ± standard error over pairs, and "
-    "what is chance is how far all heads spread: the middle 90 % of them. The lens is "
-    "D as the layer's state has it: the model's output if the layers behind it were "
-    "left out. Layers and heads count from 0: 3.1 is the second head of h_3."
+    "their effects are those on the other pairs, ± standard error over pairs. Half of "
+    "all heads lie between the numbers of the last row. The lens is D as the layer's "
+    "state has it: the model's output if the layers behind it were left out. Layers "
+    "and heads count from 0: 3.1 is the second head of h_3."
 )
+
+
+def note_on_effects(method: str) -> str:
+    """What the tables show, in Markdown; `method` is "zero", "mean" or "patch"."""
+    sign = "Below 0, the component speaks for the better answer."
+    if method == "patch":
+        sign = "All components together would change D to that of the clean prompt."
+    return _NOTE.format(replaced=_REPLACED[method], sign=sign)
 
 
 def effect_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
@@ -96,9 +91,9 @@ def chosen_heads(scores: "pd.DataFrame", number: int) -> list[tuple[int, int]]:
 
 
 def spread_of_heads(scores: "pd.DataFrame") -> "pd.DataFrame":
-    """The middle 90 % of all heads' effects, by step: columns 0.05 and 0.95."""
+    """The quartiles of all heads' effects, by step: columns 0.25 and 0.75."""
     heads = scores[scores["kind"] == "head"]
-    return heads.groupby("step")["held_out"].quantile([0.05, 0.95]).unstack()
+    return heads.groupby("step")["held_out"].quantile([0.25, 0.75]).unstack()
 
 
 def describe_effects(task: str, scores: Mapping[str, Any]) -> str:
@@ -126,7 +121,7 @@ def effects_tables(scores: "pd.DataFrame", method: str) -> str:
     for (run, task), own in scores.groupby(["run", "task"], sort=False):
         name = f"{task}, {run}" if several else str(task)
         parts += [f"### {name}", _heads_table(own), _layers_table(own)]
-    return "\n\n".join([*parts, f"{_NOTES[method]} {_MORE}"]) + "\n"
+    return "\n\n".join([*parts, note_on_effects(method)]) + "\n"
 
 
 def _heads_table(scores: "pd.DataFrame") -> str:
@@ -147,7 +142,7 @@ def _heads_table(scores: "pd.DataFrame") -> str:
         rows.append([f"head {layer}.{head}", *effects])
     spread = spread_of_heads(scores)
     middle = (f"{low:+.3f} to {high:+.3f}" for low, high in spread.to_numpy())
-    rows.append(["all heads", *middle])
+    rows.append(["half of all heads", *middle])
     return markdown_table(header, rows, text_columns=1)
 
 
