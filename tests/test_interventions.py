@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tiny_models import LSTM, drawn_params, flat_params
 from tiny_run import ROOT, load_config, tiny_overrides
+from tiny_tasks import read_lines
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
@@ -18,7 +19,8 @@ from gpt1_jax.model import interventions
 from gpt1_jax.model.interventions import zero
 
 PAGE = (ROOT / "docs" / "interventions.md").read_text()
-CALLS, _, EXAMPLES = PAGE.partition("\n## Three examples\n")
+CALLS, _, REST = PAGE.partition("\n## Three examples\n")
+EXAMPLES, _, STUDY = REST.partition("\n## The study\n")
 SIZES = {"num_layers": 3, "num_heads": 4, "embed_dim": 16, "mlp_dim": 64}
 
 
@@ -32,7 +34,7 @@ def run_folder(corpus_dir, made_once):
 
     It is not trained; its matrices are so large that every activation matters.
     """
-    texts = re.findall(r'"([a-z ,.]+)"', "".join(blocks(PAGE)))
+    texts = re.findall(r'"([a-z ,.]+)"', "".join(blocks(CALLS + EXAMPLES)))
     tokenizer = SentencePieceTokenizer.train(texts * 20, 500)
     sizes = {f"model.{name}": size for name, size in SIZES.items()}
     tiny = tiny_overrides(corpus_dir) | sizes | {"model.max_seq_len": 128}
@@ -57,6 +59,7 @@ def here(run_folder, finetuned, tmp_path, monkeypatch):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(folder)
     monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 # --- examples ---------------------------------------------------------------------
@@ -123,6 +126,16 @@ def test_samples_are_steered(here, capsys):
     assert all(line[20:] != said[2][20:] for line in (said[0], said[4]))
     pull, other = (np.linalg.norm(names[each]) for each in ("pull", "other"))
     np.testing.assert_allclose(pull, other, rtol=1e-6)
+
+
+def test_prompts_are_written_for_the_study(here):
+    (code,) = blocks(STUDY)
+    exec(compile(code, "prompts", "exec"), {})
+    rows = read_lines(here / "agreement.jsonl")
+    assert len(rows) == 56 and {row["good"] for row in rows} == {"was", "were"}
+    for row in rows:
+        clean, corrupted = (row[name].split() for name in ("clean", "corrupted"))
+        assert [a == b for a, b in zip(clean, corrupted, strict=True)][:2] == [1, 0]
 
 
 # --- what it says -----------------------------------------------------------------
