@@ -133,7 +133,7 @@ class TrainedModel:
         """Means of activations over all tokens of a corpus, for mean ablation.
 
         Args:
-          texts: each within the context; `batch_size` of them are read together.
+          texts: one or more, each within the context.
           record: names of activations [N, T, ..], as for `forward`.
           batch_size: texts computed together.
 
@@ -143,7 +143,8 @@ class TrainedModel:
         Raises:
           UserError: as `forward`; or if an activation has no mean over tokens.
         """
-        total, sums, remaining = 0, dict[str, Any](), iter(texts)
+        remaining = iter([texts] if isinstance(texts, str) else texts)
+        total, sums = 0, dict[str, Any]()
         while batch := list(itertools.islice(remaining, batch_size)):
             found = self._forward(batch, record, **_STATES)
             count, added = mean_over_tokens(found)
