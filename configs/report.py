@@ -16,7 +16,7 @@ def get_config() -> ml_collections.ConfigDict:
         job="report",
         preset="",
         # Comma-separated folders of runs, or folders above them: pre-trained,
-        # fine-tuned and zero-shot.
+        # fine-tuned, zero-shot and interventions.
         runs="runs",
         title="",  # the heading of the page; empty: made of what was run
         # Modules of studies outside of this program, whose results get sections too.
