@@ -30,7 +30,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.prediction import predict_examples, task_of
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader
-from gpt1_jax.inference.forward import MAPS, Forward, forward_texts, mean_over_tokens
+from gpt1_jax.inference.forward import Forward, forward_texts, sum_over_tokens
 from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.inference.surprisal import score_words
@@ -147,7 +147,7 @@ class TrainedModel:
         total, sums = 0, dict[str, Any]()
         while batch := list(itertools.islice(remaining, batch_size)):
             found = self._forward(batch, record, **_STATES)
-            count, added = mean_over_tokens(found)
+            count, added = sum_over_tokens(found)
             total += count
             sums = {name: sums.get(name, 0) + each for name, each in added.items()}
         if not total:
@@ -255,7 +255,7 @@ class TrainedModel:
             longer than the context.
         """
         interventions.check_attention(self.config)
-        found = self._forward(_as_text("text", text), [MAPS], **_STATES)
+        found = self._forward(_as_text("text", text), [interventions.MAPS], **_STATES)
         return np.concatenate(list(found.recorded.values()))
 
     @own_settings()

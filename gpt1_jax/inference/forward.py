@@ -20,8 +20,6 @@ from gpt1_jax.model.interventions import Edit
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel.devices import require_memory
 
-MAPS = "h_*/attn/probs"
-
 
 class Forward(NamedTuple):
     """What a model computed from N texts; of one text, arrays have no axis N.
@@ -133,7 +131,7 @@ def forward_ids(
     return Forward(logits[:, :seq_len], [], ids[:, :seq_len], recorded)
 
 
-def mean_over_tokens(found: Forward) -> tuple[int, dict[str, np.ndarray]]:
+def sum_over_tokens(found: Forward) -> tuple[int, dict[str, np.ndarray]]:
     """The number of tokens, and sums over them of recorded activations in float64.
 
     Raises:

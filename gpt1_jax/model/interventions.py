@@ -39,6 +39,7 @@ from gpt1_jax.model.language_model import Output, Params
 Edit = Callable[..., Any]  # of an array, or of an array and its `Site`
 Places = jax.typing.ArrayLike | Sequence[int] | None
 _PROBS = "attn/probs"
+MAPS = f"h_*/{_PROBS}"  # the attention probabilities of all layers
 _WITH_HEADS = ("attn/q", "attn/k", "attn/v", _PROBS, "attn/heads")
 WITHOUT_TOKENS = ("wte", "wpe")
 
@@ -247,7 +248,7 @@ def attention(model: ModelConfig, params: Params, tokens: jax.Array) -> list[jax
       ValueError: if the model has no attention.
     """
     check_attention(model)
-    return list(forward(model, params, tokens, [f"h_*/{_PROBS}"])[1].values())
+    return list(forward(model, params, tokens, [MAPS])[1].values())
 
 
 # --- edits ------------------------------------------------------------------------

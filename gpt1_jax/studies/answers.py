@@ -9,7 +9,7 @@ are cleaned as the corpus is.
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,6 +83,13 @@ class Answers(NamedTuple):
     def labels(self) -> np.ndarray:
         """[N] label numbers."""
         return np.asarray([example.label for example in self.examples])
+
+    def by_example(self) -> Iterator[tuple[Example, list[ReadingWindow]]]:
+        """Each example with the windows of its answers."""
+        start = 0
+        for example, count in zip(self.examples, self.num_answers, strict=True):
+            yield example, self.windows[start : start + count]
+            start += count
 
     def content_digest(self) -> str:
         """The SHA-256, in hexadecimal, of labels and of the answers' token ids."""

@@ -297,10 +297,8 @@ def _read_own(task: Task) -> list[Example]:
 
 def equal_pairs(answers: Answers) -> list[str]:
     """The pairs of which two sentences are the same tokens: "PARADIGM ID"."""
-    found, start = [], 0
-    for example, count in zip(answers.examples, answers.num_answers, strict=True):
-        windows = answers.windows[start : start + count]
-        start += count
-        if len({(tuple(w.ids), w.num_context) for w in windows}) < count:
-            found.append(f"{example.subset} {example.id or example.where}")
-    return found
+    return [
+        f"{example.subset} {example.id or example.where}"
+        for example, windows in answers.by_example()
+        if len({(tuple(w.ids), w.num_context) for w in windows}) < len(windows)
+    ]

@@ -12,7 +12,7 @@ from made_up_tokenizer import Characters
 from tiny_models import LSTM, drawn_params
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.forward import forward_ids, forward_texts, mean_over_tokens
+from gpt1_jax.inference.forward import forward_ids, forward_texts, sum_over_tokens
 from gpt1_jax.model import interventions
 from gpt1_jax.model.interventions import add, keep_heads, mean, replace, zero
 
@@ -188,9 +188,9 @@ def test_texts_of_similar_lengths_share_a_program_without_edits(
     assert len(traced) == 1
 
 
-def test_the_mean_over_tokens_leaves_padding_out(run):
+def test_the_sum_over_tokens_leaves_padding_out(run):
     found = run(TEXTS, ["h_*/attn/heads", "embedding"])
-    count, sums = mean_over_tokens(found)
+    count, sums = sum_over_tokens(found)
     assert count == sum(LENGTHS)
     for name, x in found.recorded.items():
         texts = zip(x, LENGTHS, strict=True)
@@ -198,7 +198,7 @@ def test_the_mean_over_tokens_leaves_padding_out(run):
         np.testing.assert_allclose(sums[name], expected, atol=1e-4)
     for name in ("h_0/attn/probs", "wpe"):
         with pytest.raises(UserError, match=f"^{name} has no mean over tokens; leave"):
-            mean_over_tokens(run(TEXTS, [name]))
+            sum_over_tokens(run(TEXTS, [name]))
 
 
 class Joined(Characters):

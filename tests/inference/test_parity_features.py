@@ -6,7 +6,8 @@ from torch_models import perturbed_params, torch, torch_model
 
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference.features import Reader
-from gpt1_jax.inference.forward import MAPS, forward_ids
+from gpt1_jax.inference.forward import forward_ids
+from gpt1_jax.model import interventions
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,6 @@ def test_attention_equals_theirs(both):
     config, params, model = both
     for ids in texts()[:3]:
         theirs = np.stack(of_theirs(model, ids, "attentions"))
-        found = forward_ids(config, params, {"the text": ids}, [MAPS])
+        found = forward_ids(config, params, {"the text": ids}, [interventions.MAPS])
         ours = np.concatenate([*found.recorded.values()])
         np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -28,7 +28,7 @@ from gpt1_jax.data.words import (
 )
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.features import Reader
-from gpt1_jax.inference.forward import MAPS, forward_ids
+from gpt1_jax.inference.forward import forward_ids
 from gpt1_jax.model import interventions
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
@@ -75,8 +75,9 @@ def run(config: FeaturesConfig, workdir: str) -> None:
                 _append(config, file, window.words, layers, states)
                 if config.attention:
                     text = {"the window": window.ids}
-                    maps = forward_ids(model, params, text, [MAPS]).recorded.values()
-                    file.append(f"attention_{done}", np.concatenate([*maps]))
+                    found = forward_ids(model, params, text, [interventions.MAPS])
+                    maps = np.concatenate([*found.recorded.values()])
+                    file.append(f"attention_{done}", maps)
                     file.append(f"tokens_{done}", np.asarray(window.ids, np.int32))
                 done += len(window.words)
                 bar.update(len(window.words))

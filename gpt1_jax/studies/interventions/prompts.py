@@ -73,15 +73,14 @@ def load_prompts(
 
 def _pairs(answers: Answers, max_seq_len: int) -> list[Pair]:
     """The windows of each example, that of its label first."""
-    pairs, start = [], 0
-    for example, count in zip(answers.examples, answers.num_answers, strict=True):
-        windows = answers.windows[start : start + count]
-        start += count
+    pairs = []
+    for example, windows in answers.by_example():
         longest = max(len(window.ids) for window in windows)
-        if count != 2 or longest > max_seq_len:
+        if len(windows) != 2 or longest > max_seq_len:
             raise UserError(
-                f"{example.where}: {count} sentences, the longest of {longest} tokens; "
-                f"components are compared on two, of up to {max_seq_len} tokens."
+                f"{example.where}: {len(windows)} sentences, the longest of {longest} "
+                f"tokens; components are compared on two, of up to {max_seq_len} "
+                "tokens."
             )
         better, worse = windows[::-1] if example.label else windows
         pairs.append((better, worse))
