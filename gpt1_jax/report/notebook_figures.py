@@ -213,7 +213,7 @@ def _heat_map(
     """A heat map of named rows and columns, with numbers if it is small."""
     beside, below = (0.075 * max(map(len, names)) for names in (rows, columns))
     width, height = 0.55 * len(columns), 0.55 * len(rows)
-    figure = new_figure(width + beside + 1.6, height + below + 0.6)
+    figure = new_figure(width + beside + 2, height + below + 0.6)
     axes = figure.subplots()
     lowest, highest = limits
     colors = "RdBu_r" if lowest == -highest else "Blues"

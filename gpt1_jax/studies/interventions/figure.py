@@ -43,8 +43,10 @@ def draw_effects(scores: "pd.DataFrame") -> "Figure":
         for axes, (kind, values) in zip(row[:3], maps.items(), strict=True):
             most = _largest(values) if kind == "head" else others
             _draw_map(axes, kind, values, most)
-        figure.colorbar(row[0].images[0], ax=row[0], pad=0.02)
+        bar = figure.colorbar(row[0].images[0], ax=row[0], pad=0.02)
+        bar.ax.tick_params(labelsize=7)
         bar = figure.colorbar(row[1].images[0], ax=row[1:3], pad=0.02)
+        bar.ax.tick_params(labelsize=7)
         bar.set_label("effect on D, nats", fontsize=8)
         row[0].set_ylabel(f"{name}\nlayer", fontsize=8, parse_math=False)
         if own["step"].nunique() > 1:
