@@ -4,21 +4,20 @@ A document is one file, the docstrings of one module, or a range of a dataset's 
 is read block by block, so memory never grows with its size.
 """
 
-import codecs
 import dataclasses
 import functools
 import glob
 import hashlib
-import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from etils import epath
 
 from gpt1_jax.config.checks import split_paths
 from gpt1_jax.config.sections import DataConfig
+from gpt1_jax.data import records
 from gpt1_jax.data.files import (
     file_stamp,
     files_below,
@@ -26,14 +25,7 @@ from gpt1_jax.data.files import (
     is_remote,
     locate,
 )
-from gpt1_jax.data.text import (
-    COMPRESSED,
-    encoding_hint,
-    refuse_binary,
-    refuse_json,
-    refuse_other_name,
-    unpacked_name,
-)
+from gpt1_jax.data.text import refuse_other_name
 from gpt1_jax.errors import UserError, find_named
 
 BLOCK_CHARS = 1 << 18
@@ -51,6 +43,7 @@ class Document:
       may_be_blank: whether the text may be only white space, as rows of a dataset are;
         a blank file is a mistake.
       count: how many documents it holds; where a mark separates them, once it is read.
+      length: its characters, or ids, once it is read.
     """
 
     name: str
@@ -59,6 +52,7 @@ class Document:
     chunks: Callable[[], Iterable[str]]
     may_be_blank: bool = False
     count: int = 1
+    length: int = 0
     _digest: str | None = dataclasses.field(
         default=None, init=False, repr=False, compare=False
     )
@@ -88,8 +82,9 @@ class Document:
         self.read_digest()
 
     def _digested(self) -> Iterator[str]:
-        digest, blank = hashlib.sha256(), True
+        digest, blank, self.length = hashlib.sha256(), True, 0
         for chunk in self.chunks():
+            self.length += len(chunk)
             blank = blank and (not chunk or chunk.isspace())
             digest.update(chunk.encode())
             yield chunk
@@ -126,36 +121,8 @@ COMMA_HINT = r" Write \, for a comma in a name, and in a glob [[] for [."
 TRAIN_KEY, VALID_KEY = "config.data.train", "config.data.valid"
 
 
-class TextFormat(NamedTuple):
-    """How the text of a file is read.
-
-    Attributes:
-      read: MODULE:FUNCTION of a function that takes the path, the key that names the
-        file, for messages, and the name of the text field of records. It yields the
-        text, in pieces of any size.
-      has_field: whether the file holds records, of which one field is the text.
-      in_folders: whether folders are searched for it.
-    """
-
-    read: str
-    has_field: bool = False
-    in_folders: bool = True
-
-
-_UNPACK = "gpt1_jax.data.compression:Unpacked"
-_PLAIN = TextFormat("gpt1_jax.data.documents:read_plain_text")
-_JSON = TextFormat("gpt1_jax.data.json_lines:read_field", has_field=True)
-_PARQUET = TextFormat("gpt1_jax.data.parquet:read_field", has_field=True)
-# In a folder of texts, these may describe the others.
-_TABLE = TextFormat("gpt1_jax.data.tables:read_field", has_field=True, in_folders=False)
-# By the suffix of a name, in lower case and uncompressed; other files are plain text.
-TEXT_FORMATS = {
-    **dict.fromkeys((".txt", ".text", ".md"), _PLAIN),
-    **dict.fromkeys((".jsonl", ".ndjson"), _JSON),
-    ".parquet": _PARQUET,
-    ".json": _JSON._replace(in_folders=False),
-    **dict.fromkeys((".csv", ".tsv"), _TABLE),
-}
+_PLAIN, _ROWS = (".txt", ".text", ".md"), (".jsonl", ".ndjson", ".parquet")
+# Other kinds in a folder of texts, such as tables, may describe the texts.
 
 
 def find_text(
@@ -175,7 +142,7 @@ def find_text(
         return train, valid
     name = "config.data.document_separator"
     separate = find_named("gpt1_jax.data.separated:separate", name, "leave it empty")
-    return separate(train, valid, config)
+    return separate(train, config), separate(valid, config)
 
 
 def refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
@@ -200,8 +167,8 @@ def text_documents(paths: str, key: str, field: str) -> list[Document]:
 
     Args:
       paths: files, folders and globs, as `split_paths` divides them; local or gs://.
-        Folders are searched for suffixes in `TEXT_FORMATS`, compressed or not, in lower
-        or upper case; hidden files and folders are skipped.
+        Folders are searched for text, JSON lines and Parquet, compressed or not, in
+        lower or upper case; hidden files and folders are skipped.
       key: the configuration key, for messages.
       field: the field to read from each record of a file that holds records, such as
         JSON lines; if empty, such files count as plain text and are not looked for in
@@ -215,24 +182,38 @@ def text_documents(paths: str, key: str, field: str) -> list[Document]:
       ValueError: if a file is empty or its name says that it is not text, or there is
         no entry between the commas.
     """
-    suffixes = tuple(
-        end
-        for end, how in TEXT_FORMATS.items()
-        if how.in_folders and (field or not how.has_field)
-    )
+    suffixes = (*_PLAIN, *_ROWS) if field else _PLAIN
+    return [_document(path, key, field) for path in find_files(paths, key, suffixes)]
+
+
+def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
+    """The files that `paths` names, sorted by path: see `text_documents`.
+
+    Args:
+      paths: files, folders and globs.
+      key: the configuration key, for messages.
+      suffixes: what folders are searched for.
+
+    Raises:
+      FileNotFoundError: if an entry names nothing.
+      UserError: if a file is empty, or there is no entry between the commas.
+    """
     files: dict[str, epath.Path] = {}
     for entry in filter(None, split_paths(paths)):
         found = expand_paths(entry, suffixes)
         if not found:
             raise FileNotFoundError(
                 f"{key}: {entry!r} names no file{from_where(entry)}. A folder is "
-                f"searched for {', '.join(suffixes)}, and for .txt.gz and so on; a "
-                f"glob such as 'books/**/*.txt' takes any name.{COMMA_HINT}"
+                f"searched for {', '.join(suffixes)}, compressed or not; a glob such "
+                f"as 'books/**/*.txt' takes any name.{COMMA_HINT}"
             )
         files.update({str(path): path for path in found})
     if paths and not files:
         raise UserError(f"{key}={paths!r} names no file.")
-    return [_document(files[name], key, field) for name in sorted(files)]
+    for path in files.values():
+        if path.exists() and not path.stat().length:
+            raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
+    return [files[name] for name in sorted(files)]
 
 
 def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
@@ -245,7 +226,7 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
         return [
             found
             for found in files_below(path)
-            if unpacked_name(found.name).endswith(suffixes)
+            if records.unpacked_name(found.name).endswith(suffixes)
             and not any(x.startswith(".") for x in found.relative_to(path).parts)
         ]
     if path.exists():
@@ -266,74 +247,12 @@ def _document(path: epath.Path, key: str, field: str) -> Document:
             f"{key} finds {path}, a link to a file that is not there; remove the link, "
             "or name the files without it."
         ) from None
-    if not stat.length:
-        raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
-    stamp, name = file_stamp(path), unpacked_name(path.name)
-    how = next((how for end, how in TEXT_FORMATS.items() if name.endswith(end)), None)
-    if how is None:
+    if not (field and records.format_of(path.name)):
         refuse_other_name(f"{key}: {path}")
-        how = _PLAIN
-    if how.has_field and not field:  # to be read as plain text
-        return Document(str(path), stamp, stat.length, functools.partial(decode, path))
-    if how.read not in (_PLAIN.read, _JSON.read):  # another reader makes another text
-        stamp += f"-{how.read}"
-    if how.has_field:
-        stamp += f"-{field}"
-    find_named(how.read, str(path), f"leave it out of {key}")  # before any work
-    if name != path.name.lower():
-        find_named(_UNPACK, str(path), "unpack it").check(str(path))
-    chunks = functools.partial(_read, path, how, key, field)
+    records.check_library(path.name)
+    chunks = functools.partial(records.read_texts, path, key, field)
+    stamp = f"{file_stamp(path)}-{field}"
     return Document(str(path), stamp, stat.length, chunks)
-
-
-def _read(path: epath.Path, how: TextFormat, key: str, field: str) -> Iterable[str]:
-    """The text of a file; that of Parquet whatever its name says."""
-    with path.open("rb") as file:
-        how = _PARQUET if file.read(5) == b"PAR1\x15" else how
-    read = find_named(how.read, str(path), f"leave it out of {key}")
-    return read(path, key, field)
-
-
-def read_plain_text(path: epath.Path, key: str, field: str) -> Iterator[str]:
-    """The text of a file of plain text, compressed or not.
-
-    Raises:
-      UserError: as `decode`, or if it is JSON.
-    """
-    del key, field
-    return refuse_json(decode(path), str(path))
-
-
-def decode(path: epath.Path) -> Iterator[str]:
-    """The text of a file, compressed or not, in chunks, with line ends as newlines.
-
-    Raises:
-      UserError: if the bytes are not UTF-8 or are of another kind, such as HTML, or the
-        compressed file is damaged.
-    """
-    utf8 = codecs.getincrementaldecoder("utf-8-sig")()
-    decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
-    position, is_ascii = 0, True
-    try:
-        with path.open("rb") as stream:
-            is_compressed = stream.read(8).startswith(tuple(COMPRESSED))
-            stream.seek(0)
-            if is_compressed:
-                unpack = find_named(_UNPACK, str(path), "unpack it")
-                stream = unpack(stream, str(path))
-            while data := stream.read(BLOCK_CHARS):
-                if not position:
-                    refuse_binary(data, str(path))
-                yield decoder.decode(data)
-                position += len(data)
-                is_ascii = is_ascii and data.isascii()
-            yield decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} near "
-            f"position {position + error.start}. "
-            f"{encoding_hint(error, after_utf8=not is_ascii)}"
-        ) from error
 
 
 # --- which documents are held out for validation ------------------------------

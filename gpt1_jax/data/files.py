@@ -1,11 +1,10 @@
 """Writes files and folders, whole or not at all, and locks folders.
 
-Everything the package writes to disk is written here. A link in a folder could redirect
-what is written, to wherever the folder's maker chose. So a file appears under a new
-and unpredictable name, which no link can have, and is then renamed; and a folder is
-searched for links before a run writes to it or hands it to a library (`refuse_links`).
-The path to a folder may hold links, and an output that the user names may be a device
-or a pipe, such as /dev/stdout.
+Everything the package writes to disk is written here. A file or folder is made under an
+unpredictable name beside its own, which it takes once it is whole: so nobody reads half
+of it, and no link that a stranger planted is followed. What a killed process left is
+removed by the next that makes the same, once it is a day old, or at once by the process
+that holds the folder's lock.
 """
 
 import contextlib
@@ -17,7 +16,6 @@ import importlib.util
 import json
 import math
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -33,10 +31,10 @@ from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.saved import NOT_FINITE
-from gpt1_jax.errors import MissingPackage, UserError, find_named
+from gpt1_jax.errors import MissingPackage, UserError
 
-_TRIES = 3  # attempts of `write_whole`
-_LEFT_SECONDS = 86_400.0  # age at which, without locks, a file counts as left over
+_DAY = 86_400.0  # seconds
+_PARTIAL = ".partial"
 
 # The buckets that epath opens, and the package it needs for each (or TensorFlow). Only
 # gs:// is tested.
@@ -91,23 +89,19 @@ def is_remote(path: epath.PathLike) -> bool:
 def refuse_links(folder: epath.PathLike) -> None:
     """Refuses to write to a folder that holds a link, however deep.
 
+    A link could lead what is written to wherever the folder's maker chose.
+
     Raises:
       UserError: naming the link.
     """
-    if is_remote(folder):
-        return
-    for parent, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            _refuse_link(os.path.join(parent, name))
-
-
-def _refuse_link(path: epath.PathLike) -> None:
-    if os.path.islink(path):
-        raise UserError(
-            f"{path} is a link to {os.readlink(path)}, and nothing is written "
-            "through links inside a run folder; remove it, or put what it "
-            "leads to in its place."
-        )
+    for parent, folders, names in () if is_remote(folder) else os.walk(folder):
+        for path in (os.path.join(parent, name) for name in (*folders, *names)):
+            if os.path.islink(path):
+                raise UserError(
+                    f"{path} is a link to {os.readlink(path)}, and nothing is written "
+                    "through links inside a run folder; remove it, or put what it "
+                    "leads to in its place."
+                )
 
 
 def make_folder(path: epath.PathLike) -> None:
@@ -128,11 +122,11 @@ def check_writable(folder: epath.PathLike) -> None:
 def try_writing(folder: epath.PathLike) -> None:
     """Creates a file in a folder, unnamed if the file system can do that."""
     if is_remote(folder):
-        probe = epath.Path(folder) / f"{_PROBE}{secrets.token_hex(8)}"
+        probe = epath.Path(folder) / f".{secrets.token_hex(8)}{_PARTIAL}"
         create(probe, "")
         probe.unlink()
     else:
-        with tempfile.TemporaryFile(dir=folder, prefix=_PROBE):
+        with tempfile.TemporaryFile(dir=folder, suffix=_PARTIAL):
             pass
 
 
@@ -151,12 +145,7 @@ def create(path: epath.PathLike, content: str | bytes) -> None:
 
 
 def append_to(path: Path, buffering: int = -1) -> BinaryIO:
-    """Opens a file to append to, and makes it if missing.
-
-    Raises:
-      UserError: if it is a link.
-    """
-    _refuse_link(path)
+    """Opens a file to append to, and makes it if missing."""
     return open(path, "ab", buffering=buffering)
 
 
@@ -166,30 +155,12 @@ def write_whole(path: epath.PathLike, content: str | bytes) -> None:
     Raises:
       CannotWrite: if the disk is full, or refuses it.
     """
-    path = epath.Path(path)
-    with explained_writing(path):
-        make_folder(path.parent)
-        if is_remote(path):
-            create(path, content)
-        elif is_stream(path):
-            with whole_file(Path(path)) as partial:
-                create(partial, content)
-        else:
-            for tries_left in reversed(range(_TRIES)):
-                try:
-                    return _replace(Path(path), content)
-                except FileNotFoundError:  # `remove_partial` took it for left over
-                    if not tries_left:
-                        raise
-
-
-def _replace(path: Path, content: str | bytes) -> None:
-    partial = _partial(path)
-    try:
-        create(partial, content)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    if is_remote(path):
+        make_folder(epath.Path(path).parent)
+        create(path, content)
+    else:
+        with whole_file(Path(path)) as partial:
+            create(partial, content)
 
 
 def write_json(path: epath.PathLike, value: Any) -> None:
@@ -238,7 +209,6 @@ def whole_folder(folder: epath.PathLike) -> Iterator[epath.Path]:
     A remote one, which cannot be renamed, has its name from the beginning.
 
     Raises:
-      BeingWritten: if another process is making it.
       FileExistsError: if something else took the name meanwhile.
       CannotWrite: if the disk is full.
     """
@@ -259,18 +229,38 @@ def whole_file(path: Path) -> Iterator[Path]:
     the end.
 
     Raises:
-      BeingWritten: if another process is writing it.
       CannotWrite: if the disk is full.
     """
-    if is_stream(path):
-        with temporary_folder() as folder:
-            partial = folder / path.name
+    if not is_stream(path):
+        with _becoming(path) as partial:
             yield partial
-            with partial.open("rb") as file, open(path, "ab", buffering=0) as stream:
-                shutil.copyfileobj(file, stream)
         return
-    with _becoming(path) as partial:
-        yield partial
+    with temporary_folder() as folder:
+        yield folder / path.name
+        with (folder / path.name).open("rb") as file, append_to(path, 0) as stream:
+            shutil.copyfileobj(file, stream)
+
+
+@contextlib.contextmanager
+def _becoming(path: Path) -> Iterator[Path]:
+    """A path, alone in a new folder, which becomes `path` once it is whole."""
+    with explained_writing(path):
+        make_folder(path.parent)
+        remove_partial(path.parent, path.name)
+        scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PARTIAL}")
+        scratch.mkdir()
+        try:
+            yield scratch / path.name
+            (scratch / path.name).replace(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            raise FileExistsError(
+                f"{path} was made by another process meanwhile, and nothing in it is "
+                "overwritten; name another."
+            ) from error
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -291,10 +281,6 @@ def is_stream(path: epath.PathLike) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
-class BeingWritten(FileExistsError):
-    """Another process is making this file or folder."""
-
-
 class CannotWrite(OSError):
     """A file cannot be written: says which, and the way out; with the same `errno`."""
 
@@ -305,13 +291,19 @@ FULL = {
     errno.EDQUOT: "make room within your quota",
     errno.EFBIG: "allow larger files (ulimit -f)",
 }
-_ANOTHER = "allow that, or name another folder"
-_DENIED = {code: _ANOTHER for code in (errno.EROFS, errno.EACCES, errno.EPERM)}
+_DENIED = dict.fromkeys(
+    (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR),
+    "allow that, or name another folder",
+)
 
 
 @contextlib.contextmanager
-def explained_writing(path: epath.PathLike) -> Iterator[None]:
+def explained_writing(path: epath.PathLike, otherwise: str = "") -> Iterator[None]:
     """Names the file, and a way out, if the block cannot write it.
+
+    Args:
+      path: the file or folder.
+      otherwise: a further way out, for example a key that names another folder.
 
     Raises:
       CannotWrite: in place of the system's error.
@@ -320,79 +312,54 @@ def explained_writing(path: epath.PathLike) -> Iterator[None]:
         yield
     except OSError as error:
         way_out = {**FULL, **_DENIED}.get(error.errno or 0)
-        if way_out is None or isinstance(error, CannotWrite):
+        if isinstance(error, CannotWrite) or way_out is None:
             raise
-        if error.errno in _DENIED and not _is_for(error.filename, path):
+        named = os.path.dirname(str(error.filename or path))
+        if error.errno in _DENIED and not named.startswith(os.path.dirname(str(path))):
             raise  # about a file that is only read
         problem = CannotWrite(
             f"{whole_path(path)} cannot be written ({os.strerror(error.errno or 0)}). "
-            f"What was saved before is intact; {way_out}, and run the same command "
+            f"What was saved before is intact; {way_out}{otherwise}, and run the same command "
             "again."
         )
         problem.errno = error.errno
         raise problem from error
 
 
-def _is_for(name: object, path: epath.PathLike) -> bool:
-    """Whether the file or folder that an error names is made to write to a path."""
-    if not isinstance(name, str):
-        return False
-    return name != whole_path(name) or Path(path).is_relative_to(name)
+def is_unfinished(name: str) -> bool:
+    """Whether a file of this name is one that a killed process may have left."""
+    return name.startswith(".") and name.endswith(_PARTIAL)
 
 
-@contextlib.contextmanager
-def _becoming(path: Path) -> Iterator[Path]:
-    """A path to make something at, which becomes `path` once it is whole, or vanishes.
+def whole_path(path: epath.PathLike) -> str:
+    """The path of a file once the folders around it are whole, for messages."""
+    parts = os.fspath(path).split("/")
+    return "/".join(part for part in parts if not is_unfinished(part))
 
-    It is in a folder beside `path` that this process locks, so that others know that
-    it is at work.
+
+def remove_partial(
+    folder: epath.PathLike, name: str = "*", older_than: float = _DAY
+) -> None:
+    """Removes unfinished files and folders that killed processes left in a folder.
+
+    Args:
+      folder: the folder; a remote one is left alone.
+      name: what they were to become; by default anything, however deep.
+      older_than: their age in seconds; 0 for a process that holds the folder's lock.
     """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(explained_writing(path))
-        make_folder(path.parent)
-        refuse_being_written(path)
-        scratch = _locked_folder(path, stack)
-        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        yield scratch / path.name
-        if not (scratch / LOCK_FILE).exists():
-            raise FileNotFoundError(
-                f"{path} was not written: another program removed {scratch}, in which "
-                "it was being made. Run the same command again."
-            )
-        try:
-            (scratch / path.name).replace(path)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-                raise
-            raise FileExistsError(
-                f"{path} was made by another process meanwhile, and nothing in it is "
-                "overwritten; name another."
-            ) from error
-
-
-def _locked_folder(path: Path, stack: contextlib.ExitStack) -> Path:
-    """A new folder beside `path`; the stack holds its lock."""
-    while True:
-        folder = _partial(path)
-        folder.mkdir()
-        try:
-            if not stack.enter_context(system_lock(folder / LOCK_FILE)):
-                (folder / LOCK_FILE).touch()
-        except (Held, FileNotFoundError):
-            continue  # `remove_partial` came before the lock
-        if (folder / LOCK_FILE).exists():
-            return folder
-
-
-def _partial(path: Path) -> Path:
-    """An unpredictable name beside `path` that identifies the machine."""
-    return path.with_name(
-        f".{path.name}.{_machine_tag()}{secrets.token_hex(4)}.partial"
-    )
-
-
-def _machine_tag() -> str:
-    return hashlib.sha256(machine_id().encode()).hexdigest()[:8]
+    if is_remote(folder):
+        return
+    names = f"**/.*{_PARTIAL}" if name == "*" else f".{glob.escape(name)}.*{_PARTIAL}"
+    for path in Path(folder).glob(names):
+        with contextlib.suppress(OSError):  # another user's, or removed meanwhile
+            parts = (path, *path.rglob("*"))
+            changed = max(part.lstat().st_mtime for part in parts)
+            if time.time() - changed < older_than:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 @functools.cache
@@ -402,105 +369,6 @@ def machine_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return socket.gethostname()
-
-
-_PARTIAL = re.compile(r"\.(.+)\.([0-9a-f]{8})[0-9a-f]{8}\.partial")
-_PROBE = ".writable-"
-
-
-def _whole_name(name: str) -> str:
-    """The name that a file takes once it is whole."""
-    found = _PARTIAL.fullmatch(name)
-    return found[1] if found else name
-
-
-def whole_path(path: epath.PathLike) -> str:
-    """The path of a file once the folders around it are whole, for messages."""
-    parts = os.fspath(path).split("/")
-    return "/".join(part for part in parts if _whole_name(part) == part)
-
-
-def is_unfinished(name: str) -> bool:
-    """Whether a file of this name is one that a killed process may have left."""
-    return name.startswith(_PROBE) or bool(_PARTIAL.fullmatch(name))
-
-
-def remove_partial(folder: epath.PathLike, name: str | None = None) -> list[Path]:
-    """Removes unfinished files and folders that killed processes left in a folder.
-
-    Args:
-      folder: the folder; a remote one is left alone.
-      name: removes only what was to become this file or folder, directly in `folder`.
-        By default everything unfinished is removed, however deep.
-
-    Returns:
-      The files and folders that live processes are writing, which are left alone.
-    """
-    owned = []
-    for parent, folders, names in () if is_remote(folder) else os.walk(folder):
-        for each in (*folders, *names):
-            if not is_unfinished(each):
-                continue
-            if name is not None and _whole_name(each) not in (name, each):
-                continue  # belongs to another output
-            if _is_held(path := Path(parent, each)):
-                owned.append(path)
-            if each in folders:
-                folders.remove(each)
-        if name is not None:
-            break
-    return owned
-
-
-def refuse_being_written(path: epath.PathLike) -> None:
-    """Refuses a file or folder that another process is making.
-
-    Removes what a killed process has left of it.
-
-    Raises:
-      BeingWritten: if that process is still at work.
-    """
-    path = Path(path)
-    if owned := remove_partial(path.parent, path.name):
-        raise BeingWritten(
-            f"{path} is being written by another process. Wait for it, name another, "
-            f"or, if that process is no longer running, delete {owned[0]}."
-        )
-
-
-def _is_held(path: Path) -> bool:
-    """Whether a process is making this; if none is, it is removed.
-
-    Without locks, it stays there for a day after its last change.
-    """
-    lock, found = path / LOCK_FILE, _PARTIAL.fullmatch(path.name)
-    if path.is_symlink() or not path.is_dir():
-        with contextlib.suppress(OSError):  # another user's
-            path.unlink()
-        return False
-    if lock.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-        return False
-    # Machines that share a disk may each see their own locks only.
-    telling = not lock.exists() or (found and found[2] == _machine_tag())
-    try:
-        with system_lock(lock) as locked:
-            if (locked and telling) or time.time() - _changed(path) > _LEFT_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
-    except Held:
-        return True
-    except OSError:  # another user's, or removed meanwhile
-        pass
-    return False
-
-
-def _changed(folder: Path) -> float:
-    """When anything in a folder last changed."""
-    times = [folder.stat().st_mtime]
-    for path in files_below(folder):
-        with contextlib.suppress(OSError):  # removed meanwhile
-            times.append(os.stat(path).st_mtime)
-    return max(times)
 
 
 def find_files(folder: epath.PathLike, pattern: str) -> list[epath.Path]:
@@ -556,7 +424,6 @@ NOTE_FILE = ".lock.json"  # the holder of the lock, and its purpose
 _POLL_SECONDS = 0.2
 _REMIND_SECONDS = 60.0
 _UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
-_LEASE = "gpt1_jax.data.shared_cache:hold_lease"  # where there are no locks
 
 
 class Held(Exception):
@@ -604,6 +471,8 @@ def exclusive(
 ) -> Iterator[Callable[[str], None]]:
     """Keeps other processes out of a folder while the block runs.
 
+    On a file system without locks nobody is kept out; then work may be done twice.
+
     Args:
       folder: the folder to write to; it exists.
       say: shows a line to the waiting user.
@@ -611,28 +480,19 @@ def exclusive(
     Yields:
       A function that notes what this process is doing, for those who wait.
     """
+    note, began, patience = folder / NOTE_FILE, time.monotonic(), _POLL_SECONDS
     with contextlib.ExitStack() as stack:
-        began, patience = time.monotonic(), _POLL_SECONDS
         while True:
             try:
-                if not stack.enter_context(system_lock(folder / LOCK_FILE, patience)):
-                    hold = find_named(_LEASE, str(folder), "name one with locks")
-                    stack.enter_context(hold(folder, say))
+                stack.enter_context(system_lock(folder / LOCK_FILE, patience))
                 break
             except Held:
                 waited = time.monotonic() - began
-                holder = name_owner(read_record(folder / NOTE_FILE, OSError))
+                holder = name_owner(read_record(note, OSError))
                 say(f"{folder} is in use by {holder}; waiting ({waited:.0f} s).")
                 patience = _REMIND_SECONDS
-        try:
-            yield lambda doing: _note(folder, doing)
-        finally:
-            (folder / NOTE_FILE).unlink(missing_ok=True)
-
-
-def _note(folder: Path, doing: str) -> None:
-    with contextlib.suppress(OSError):  # a full disk must not stop the run here
-        write_json(folder / NOTE_FILE, this_process(doing=doing))
+        stack.callback(note.unlink, missing_ok=True)
+        yield lambda doing: write_json(note, this_process(doing=doing))
 
 
 # --- leases: files with a counter that their owner keeps raising --------------

@@ -7,14 +7,18 @@ from typing import Any
 import tokenizers
 from etils import epath
 
-from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, texts_digest
+from gpt1_jax.data.tokenizers import (
+    DOCUMENT_ENDS,
+    NEWLINE,
+    Tokenizer,
+    texts_digest,
+)
 from gpt1_jax.errors import UserError
 
 _RULES_FILE = "tokenizer.json"
 _SAVED_FILE = "huggingface.json"  # where `_RULES_FILE` is our own description
 # Entries that may spell a newline, and tokens that end a document, in order of choice.
 _NEWLINES = (NEWLINE, "Ċ", "<0x0A>", f"{NEWLINE}</w>")
-DOCUMENT_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "[SEP]")
 # Scripts and symbols that few vocabularies hold.
 _RARE = "\U00013000 \U0001f0a1 \u1330 \ua500"
 

@@ -2,13 +2,7 @@
 
 import contextlib
 import importlib
-import queue
-import threading
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +12,6 @@ from gpt1_jax.data.files import file_stamp, files_below, json_digest
 from gpt1_jax.errors import MissingData, UserError, from_extra
 
 _MAX_DOCUMENTS = 10_000
-_PATIENCE_SECONDS = 10.0  # for a first answer from the hosts that serve a dataset
 
 
 class Opened(NamedTuple):
@@ -39,8 +32,7 @@ def open_dataset(
     """Opens a split that TFDS has prepared as ArrayRecord, or prepares it first.
 
     A prepared dataset is opened without using the network or importing the dataset's
-    own code. Preparing one is announced in a line; if none of the hosts that serve it
-    answers within seconds, it is refused, without TFDS' minutes of retries.
+    own code. Preparing one is announced in a line.
 
     Args:
       spec: NAME:SPLIT, for example `lm1b:train` or `pg19:train[:10%]`.
@@ -151,10 +143,6 @@ def _prepare(name: str, data_dir: str, folder: str, say: Callable[[str], None]) 
             name, data_dir=data_dir or None, file_format="array_record"
         )
         manual = getattr(builder, "MANUAL_DOWNLOAD_INSTRUCTIONS", None) or ""
-        try:
-            _check_reachable(builder.url_infos or ())
-        except ConnectionError as error:
-            raise _CannotPrepare(error, elsewhere) from error
         say(
             f"{name} is not prepared in {folder}; TFDS downloads and prepares it now, "
             f"once{_size(builder)}."
@@ -179,45 +167,6 @@ def _prepare(name: str, data_dir: str, folder: str, say: Callable[[str], None]) 
 def _size(builder: Any) -> str:
     size = builder.info.download_size
     return f" ({int(size) / 1e6:,.1f} MB)" if size else ""
-
-
-def _check_reachable(urls: Iterable[str]) -> None:
-    """Asks the hosts of these addresses, until one answers.
-
-    Raises:
-      ConnectionError: if none does within seconds.
-    """
-    parts = (urllib.parse.urlsplit(url) for url in urls)
-    hosts = {f"{p.scheme}://{p.netloc}" for p in parts if p.scheme.startswith("http")}
-    answers: queue.SimpleQueue[ConnectionError | None] = queue.SimpleQueue()
-    for host in hosts:
-        # On threads, as looking up a name has no time limit.
-        threading.Thread(target=_ask, args=(host, answers), daemon=True).start()
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    problem = None
-    for _ in hosts:
-        try:
-            problem = answers.get(timeout=max(0.01, deadline - time.monotonic()))
-        except queue.Empty:
-            listed = ", ".join(sorted(hosts))
-            raise ConnectionError(f"{listed} cannot be reached: no answer.") from None
-        if problem is None:
-            return
-    if problem is not None:
-        raise problem
-
-
-def _ask(host: str, answers: "queue.SimpleQueue[ConnectionError | None]") -> None:
-    """Puts None if a host answers, or else why it does not."""
-    request = urllib.request.Request(host, method="HEAD")
-    try:
-        urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS).close()
-        answers.put(None)
-    except urllib.error.HTTPError:  # an answer all the same
-        answers.put(None)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        answers.put(ConnectionError(f"{host} cannot be reached: {reason}."))
 
 
 # --- a corpus -----------------------------------------------------------------

@@ -23,6 +23,8 @@ from gpt1_jax.formats import FORMAT, TOKENIZER, VERSION
 
 NEWLINE = "\n"
 NUM_SPECIAL_TOKENS = 3
+# Tokens that end a document, in order of choice.
+DOCUMENT_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "[SEP]")
 
 
 class SpecialTokens(NamedTuple):
@@ -56,6 +58,13 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, with the tokenizer's own spacing and case."""
+
+    def decode_text(self, ids: Sequence[int]) -> str:
+        """The text of ids, a newline in place of each token that ends a document."""
+        text = self.decode(ids)
+        for end in DOCUMENT_ENDS:
+            text = text.replace(end, NEWLINE)
+        return text
 
     def lines(self, ids: Sequence[int]) -> list[list[int]]:
         """The ids of each line, without the newlines between them."""

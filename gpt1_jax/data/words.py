@@ -19,19 +19,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sentencex
-from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.config.reading import ReadingConfig
-from gpt1_jax.data.tables import (
+from gpt1_jax.data.records import (
     FORMATS,
-    open_input,
+    format_of,
+    open_file,
     read_rows,
     require_column,
     split_lines,
-    text_lines,
 )
-from gpt1_jax.data.text import brief, clean, refuse_json
+from gpt1_jax.data.records import (
+    read_lines as read_text_lines,
+)
+from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
@@ -86,18 +88,18 @@ def check_words_source(source: str, words_column: str) -> None:
     Raises:
       UserError: naming the endings, or the key that is missing or should not be set.
     """
-    suffix = epath.Path(source).suffix.lower()
-    if suffix != _TEXT and suffix not in FORMATS:
+    is_text, is_table = source.lower().endswith(_TEXT), bool(format_of(source))
+    if not (is_text or is_table):
         raise UserError(
             f"config.input={source!r} must end in {_TEXT} (text) or in "
             f"{', '.join(FORMATS)} (a column of words)."
         )
-    if suffix == _TEXT and words_column:
+    if is_text and words_column:
         raise UserError(
             f"config.words_column={words_column!r} names a column, but "
             f"config.input={source!r} is plain text, which has none."
         )
-    if suffix != _TEXT and not words_column:
+    if is_table and not words_column:
         raise UserError(
             f"config.input={source!r} is a table: name its column of words with "
             "--config.words_column=NAME."
@@ -112,9 +114,8 @@ def read_lines(source: str) -> Iterator[Word]:
       UserError: naming a line that is not UTF-8; if the file is not plain text, or all
         lines are blank.
     """
-    with open_input(source) as file:
-        lines = refuse_json(text_lines(file, source), source)
-        yield from _filled_lines(lines, source)
+    with open_file(source) as file:
+        yield from _filled_lines(read_text_lines(file, source), source)
 
 
 def lines_of(text: str, name: str) -> Iterator[Word]:
@@ -159,9 +160,8 @@ def read_column(source: str, column: str, text_column: str = "") -> Iterator[Wor
     """
     names: list[str] = []
     number, text = 0, ""
-    with open_input(source) as file:
-        format_name = FORMATS[epath.Path(source).suffix.lower()]
-        for where, cells in read_rows(file, source, format_name):
+    with open_file(source) as file:
+        for where, cells in read_rows(file, source, format_of(source)):
             for name in filter(None, (column, text_column)):
                 require_column(cells, name, where)
             names = names or list(cells)

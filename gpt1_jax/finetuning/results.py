@@ -9,7 +9,7 @@ from gpt1_jax.config.checks import Content, marked_keys
 from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
-from gpt1_jax.data.tables import parse_number
+from gpt1_jax.data.records import parse_number
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.runs.checkpoint_files import saved_steps

@@ -14,7 +14,7 @@ from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.data.files import format_json, write_whole
-from gpt1_jax.data.tables import FORMATS, format_table
+from gpt1_jax.data.tables import format_table
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Task
@@ -186,6 +186,9 @@ def write_predictions(
     write_whole(path, text)
 
 
+_SUFFIXES = (".jsonl", ".tsv", ".csv")
+
+
 def _suffix(path: epath.Path) -> str:
     """The suffix that names the format; a device gets JSON lines."""
     return ".jsonl" if is_device(str(path)) else path.suffix.lower()
@@ -193,10 +196,10 @@ def _suffix(path: epath.Path) -> str:
 
 def check_format(path: epath.Path) -> None:
     """Refuses a file for predictions whose suffix names no format."""
-    if _suffix(path) not in FORMATS:
+    if _suffix(path) not in _SUFFIXES:
         raise UserError(
             f"{path} ends in {path.suffix!r}; predictions are written as "
-            f"{', '.join(FORMATS)}."
+            f"{', '.join(_SUFFIXES)}."
         )
 
 

@@ -22,12 +22,12 @@ def refuse_used(folder: epath.Path) -> None:
     Removes the leftovers of jobs that were killed before they wrote their first file.
 
     Raises:
-      FileExistsError: if it is not empty, or another process is making it.
+      FileExistsError: if it is not empty.
       FolderInUse: if another process owns it.
       OSError: if it cannot be written.
     """
     if not is_remote(folder):
-        files.refuse_being_written(folder)
+        files.remove_partial(folder.parent, folder.name)
     held = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     if not all(map(is_left, held)) or (folder.exists() and not folder.is_dir()):
         raise FileExistsError(
@@ -98,13 +98,10 @@ def check_output(path: epath.PathLike, option: str) -> None:
         elif not is_stream(path):
             above = path.absolute().parents
             folder = next(folder for folder in above if folder.exists())
-            files.refuse_being_written(folder / path.name)
             files.try_writing(folder)
         elif path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        if isinstance(error, files.BeingWritten):
-            raise
         raise OSError(
             f"{path} cannot be written ({error.strerror}); name another with {option}."
         ) from error

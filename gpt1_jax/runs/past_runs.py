@@ -15,7 +15,7 @@ from gpt1_jax.config.checks import BEST
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.data.files import is_remote
-from gpt1_jax.data.tables import parse_number
+from gpt1_jax.data.records import parse_number
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.checkpoint_files import best_step, saved_steps

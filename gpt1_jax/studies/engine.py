@@ -28,7 +28,7 @@ from gpt1_jax.data.files import (
     write_whole,
 )
 from gpt1_jax.data.progress import Bar
-from gpt1_jax.data.tables import read_rows
+from gpt1_jax.data.records import read_rows
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import KEPT_SCORE, RESULTS
@@ -372,7 +372,7 @@ class StepScores(Generic[Examples]):
         """The predictions behind a score, if they are written as JSON lines."""
         path = self._file("predictions", run, step, task, "jsonl")
         with path.open("rb") as lines:
-            return [cells for _, cells in read_rows(lines, str(path), "jsonl")]
+            return [cells for _, cells in read_rows(lines, str(path), "json")]
 
     def _missing_tasks(self, run: ScoredRun, step: int) -> list[str]:
         return [t for t in run.tasks if (run.name, step, t) in self._missing]

@@ -11,10 +11,9 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 
-from gpt1_jax.config.checks import split_paths
-from gpt1_jax.data.documents import COMMA_HINT, expand_paths
+from gpt1_jax.data.documents import find_files
 from gpt1_jax.data.files import locate
-from gpt1_jax.data.tables import FORMATS, require_column
+from gpt1_jax.data.records import FORMATS, format_of, require_column
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
@@ -107,12 +106,7 @@ def _blimp_task(term: str, paradigms: Sequence[str]) -> ZeroShotTask:
                     for name in paradigms
                 }
             },
-            files={
-                _SPLIT: {
-                    name: FileLayout(f"{name}.jsonl", format="jsonl")
-                    for name in paradigms
-                }
-            },
+            files={_SPLIT: {name: FileLayout(f"{name}.jsonl") for name in paradigms}},
         ),
     )
     return ZeroShotTask(
@@ -165,25 +159,18 @@ def _with_hub(task: ZeroShotTask, places: Mapping[str, str]) -> ZeroShotTask:
 def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
     """A task for each file."""
     tasks: dict[str, ZeroShotTask] = {}
-    for entry in filter(None, split_paths(data.files)):
-        paths = sorted(expand_paths(entry, tuple(FORMATS)))
-        if not paths:
-            raise FileNotFoundError(
-                f"config.data.files: {entry!r} names no file of pairs; a folder is "
-                f"searched for {', '.join(FORMATS)}.{COMMA_HINT}"
+    for path in find_files(data.files, "config.data.files", tuple(FORMATS)):
+        if not format_of(path.name):
+            raise UserError(
+                f"config.data.files: {path} ends in {path.suffix!r}; pairs are read "
+                f"from {', '.join(FORMATS)}."
             )
-        for path in paths:
-            if path.suffix.lower() not in FORMATS:
-                raise UserError(
-                    f"config.data.files: {path} ends in {path.suffix!r}; pairs are "
-                    f"read from {', '.join(FORMATS)}."
-                )
-            if path.stem in tasks:
-                raise UserError(
-                    f"config.data.files names two files {path.stem!r}, whose scores "
-                    "would have one name; rename one."
-                )
-            tasks[path.stem] = _own_task(data, str(path), path.stem)
+        if path.stem in tasks:
+            raise UserError(
+                f"config.data.files names two files {path.stem!r}, whose scores would "
+                "have one name; rename one."
+            )
+        tasks[path.stem] = _own_task(data, str(path), path.stem)
     if not tasks:
         raise UserError(f"config.data.files={data.files!r} names no file.")
     return list(tasks.values())
@@ -196,7 +183,6 @@ def _context_column(data: PairsDataConfig) -> str:
 
 def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
     listed = len(data.sentences) == 1
-    suffix = locate(path).suffix.lower()
     context = _context_column(data)
     task = Task(
         name=name,
@@ -215,7 +201,7 @@ def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
         metrics=("accuracy",),
         published=Published(
             prepare=functools.partial(_prepare_own, data, name),
-            files={_SPLIT: {"": FileLayout(path, format=FORMATS[suffix])}},
+            files={_SPLIT: {"": FileLayout(path)}},
         ),
     )
     return ZeroShotTask(

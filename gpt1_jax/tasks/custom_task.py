@@ -10,7 +10,7 @@ import string
 from collections.abc import Mapping
 
 from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig, FinetuneConfig
-from gpt1_jax.data.tables import parse_number, require_column
+from gpt1_jax.data.records import parse_number, require_column
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics

@@ -21,15 +21,22 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 
 from gpt1_jax.config.finetune import CUSTOM_TASK, TaskDataConfig
 from gpt1_jax.data.files import find_files, from_where, locate
-from gpt1_jax.data.json_lines import parse_json_object
-from gpt1_jax.data.tables import FORMATS, read_rows, require_column, text_lines
+from gpt1_jax.data.records import (
+    FORMATS,
+    format_of,
+    open_file,
+    parse_json_object,
+    read_pieces,
+    read_rows,
+    require_column,
+)
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.tfds import open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -40,10 +47,8 @@ from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
 SPLITS = ("train", "dev", "test")
 SOURCES = ("tfds", "hub", "jsonl", "official", "babylm", "files")
-_BABYLM_SPLITS = {"train": "train", "dev": "valid"}  # by our names of the splits
 _NAMES = {"train": "training", "dev": "dev", "test": "test", "new": "new"}
-_PARQUET = FileLayout("", format="parquet")
-_OWN_FORMATS = {**FORMATS, ".json": "json", ".parquet": "parquet"}
+_OWN_NAMES = FileLayout("")  # of columns
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
 _WITHOUT_FILES = "set the source to 'jsonl' and give the examples as JSON lines"
 
@@ -190,35 +195,12 @@ def load_split(
             raise UserError(f"{value!r} is not one of {', '.join(known)}.")
     divided = bool(task.published.dev_split) and split != "test"
     published = "dev" if divided else split
-    places = {
-        "tfds": task.published.tfds,
-        "hub": task.published.hub,
-        "official": task.published.files,
-        "babylm": _BABYLM_SPLITS,
-    }.get(source)
-    if places is not None and published not in places:
-        raise MissingData(
-            f"{task.title}: source {source!r} has no {published} split; name another "
-            "with --config.data.source, such as jsonl."
-        )
     if source == "tfds":
         records = _read_dataset(task, published, directory)
-    elif source == "hub":
-        records = _read_hub_files(task, published)
     elif source == "files":
         records = read_own_file(published, paths or {})
     else:
-        find = {
-            "jsonl": _find_jsonl_files,
-            "official": _find_official_files,
-            "babylm": _find_babylm_file,
-        }[source]
-        optional = task.target.column if split == "test" else ""
-        records = (
-            record
-            for subset, path, layout in find(task, published, locate(directory))
-            for record in read_records(path, layout, subset=subset, optional=optional)
-        )
+        records = _read_files(task, published, source, locate(directory))
     examples = check_records(task, records, needs_label=split != "test")
     if not examples:
         raise UserError(
@@ -279,80 +261,100 @@ def _divide(task: Task, examples: list[Example], split: str) -> list[Example]:
 # --- files ----------------------------------------------------------------------
 
 
-def _find_jsonl_files(
-    task: Task, split: str, folder: epath.Path
-) -> list[tuple[str, epath.Path, FileLayout]]:
-    """`SPLIT.jsonl`, the first subset; then each `SPLIT_SUBSET.jsonl` that exists."""
-    subsets = (
-        [] if task.published.subset_column else list(task.published.tfds.get(split, ()))
-    )
-    first, *others = subsets or [""]
-    stems = [(first, split)]
-    stems += [(subset, f"{split}_{subset}") for subset in (first, *others) if subset]
-    files = [(subset, folder / task.name / f"{stem}.jsonl") for subset, stem in stems]
-    found = [(subset, path) for subset, path in files if path.exists()]
-    names = [subset for subset, _ in found]
-    if first not in names:
-        raise MissingData(
-            f"There is no {split} data of {task.title}: {files[0][1]} does not exist"
-            f"{from_where(files[0][1])}. "
-            "It should hold a JSON object on each line, with the field names of "
-            "TensorFlow Datasets."
-        )
-    if names.count(first) > 1:
-        raise UserError(
-            f"{task.title}: {found[0][1]} and {found[1][1]} both hold the subset "
-            f"{first!r}; remove one of them."
-        )
-    layout = FileLayout("", format="jsonl")
-    return [(subset, path, layout) for subset, path in found]
+class _Place(NamedTuple):
+    """Where the examples of a subset are: files that match one of these patterns."""
+
+    patterns: tuple[str, ...]
+    layout: FileLayout = _OWN_NAMES
+    is_optional: bool = False
 
 
-def _find_babylm_file(
-    task: Task, split: str, folder: epath.Path
-) -> list[tuple[str, epath.Path, FileLayout]]:
-    """`TASK.train.jsonl` or `TASK.valid.jsonl`, of the task's first subset."""
-    path = folder / f"{task.name}.{_BABYLM_SPLITS[split]}.jsonl"
-    if not path.exists():
-        raise MissingData(
-            f"There is no {split} data of {task.title}: {path} does not exist"
-            f"{from_where(path)}. Name the folder with the tasks' files of BabyLM's "
-            "evaluation, such as evaluation_data/full_eval/glue_filtered."
-        )
-    first = next(iter(task.published.tfds.get(split, ())), "")
-    return [(first, path, FileLayout("", format="jsonl"))]
+_WHAT_TO_DO = {
+    "hub": "Fetch them first",
+    "jsonl": "Give a JSON object on each line, with the names of columns of the Hub",
+    "official": "Unpack the files there as their authors distribute them",
+    "babylm": "Name the folder with the tasks' files of BabyLM's evaluation, such as "
+    "evaluation_data/full_eval/glue_filtered",
+}
 
 
-def _find_official_files(
-    task: Task, split: str, folder: epath.Path
-) -> list[tuple[str, epath.Path, FileLayout]]:
-    """The files of a split as distributed; those of optional subsets may be missing."""
-    found = []
-    for subset, layout in task.published.files[split].items():
-        matches = _matching(folder, layout.path)
-        if not matches and layout.newer_path:
-            matches = _matching(folder, layout.newer_path)
-        if not matches and subset in task.published.optional:
-            continue
-        if not matches:
+def _places(task: Task, split: str, source: str) -> Mapping[str, _Place]:
+    """Where a source has the examples of a split, by subset."""
+    published = task.published
+    subsets = list(published.hub.get(split, ())) or [""]
+    if source == "hub":
+        return {
+            subset: _Place((path,), is_optional=subset in published.optional)
+            for subset, path in published.hub.get(split, {}).items()
+        }
+    if source == "official":
+        return {
+            subset: _Place(
+                tuple(filter(None, (layout.path, layout.newer_path))),
+                layout,
+                subset in published.optional,
+            )
+            for subset, layout in published.files.get(split, {}).items()
+        }
+    if source == "babylm":
+        name = {"train": "train", "dev": "valid"}.get(split)
+        return {subsets[0]: _Place((f"{task.name}.{name}.jsonl",))} if name else {}
+    if published.subset_column:
+        subsets = [""]
+    stem = f"{task.name}/{split}"
+    first = _Place((f"{stem}.jsonl", *(f"{stem}_{s}.jsonl" for s in subsets[:1] if s)))
+    others = {
+        subset: _Place((f"{stem}_{subset}.jsonl",), is_optional=True)
+        for subset in subsets[1:]
+    }
+    return {subsets[0]: first, **others}
+
+
+def _read_files(
+    task: Task, split: str, source: str, folder: epath.Path
+) -> Iterator[Record]:
+    """The records of a split in the files of a source.
+
+    Raises:
+      MissingData: if they are not there.
+      UserError: if two files may hold the same examples, or one is damaged.
+    """
+    places = _places(task, split, source)
+    _check_has_split(task, split, source, places)
+    optional = task.target.column if split == "test" else ""
+    for subset, place in places.items():
+        every = (_find(folder, pattern) for pattern in place.patterns)
+        found = next(filter(None, every), [])
+        if not (found or place.is_optional):
             raise MissingData(
-                f"There is no {split} data of {task.title}: {folder / layout.path} "
-                f"does not exist{from_where(folder)}. Unpack the files there as their "
-                "authors distribute them."
+                f"There is no {split} data of {task.title}: "
+                f"{folder / place.patterns[0]} does not exist{from_where(folder)}. "
+                f"{_WHAT_TO_DO[source]}."
             )
-        if len(matches) > 1:
+        if len(found) > 1 and source != "hub":
             raise UserError(
-                f"{task.title}: {folder / layout.path} matches {len(matches)} files: "
-                f"{', '.join(path.name for path in matches)}; keep one of them."
+                f"{task.title}: {' and '.join(map(str, found))} may hold the same "
+                "examples; keep one of them."
             )
-        found.append((subset, matches[0], layout))
-    return found
+        for path in found:
+            records = read_records(path, place.layout, subset, optional)
+            yield from map(_in_python, records) if source == "hub" else records
 
 
-def _matching(folder: epath.Path, pattern: str) -> list[epath.Path]:
+def _check_has_split(task: Task, split: str, source: str, places: object) -> None:
+    if not places:
+        raise MissingData(
+            f"{task.title}: source {source!r} has no {split} split; name another "
+            "with --config.data.source, such as jsonl."
+        )
+
+
+def _find(folder: epath.Path, pattern: str) -> list[epath.Path]:
     """The existing files of a name, or of a pattern with `*`."""
-    paths = find_files(folder, pattern) if "*" in pattern else [folder / pattern]
-    return [path for path in paths if path.exists()]
+    path = folder / pattern
+    if "*" in pattern:
+        return find_files(path.parent, path.name)
+    return [path] if path.exists() else []
 
 
 def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
@@ -360,7 +362,7 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
 
     Args:
       split: "train", "dev" or "test".
-      paths: a file for each split, of `_OWN_FORMATS`, whose fields or first line name
+      paths: a file for each split, of `FORMATS`, whose fields or first line name
         the task's columns.
 
     Raises:
@@ -373,46 +375,42 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
             f"--config.data.{split}=FILE."
         )
     path = locate(paths[split])
-    format_name = _OWN_FORMATS.get(path.suffix.lower())
-    if not format_name:
+    if not format_of(path.name):
         raise UserError(
             f"{path} ends in {path.suffix!r}; examples are read from "
-            f"{', '.join(_OWN_FORMATS)}."
+            f"{', '.join(FORMATS)}."
         )
     if not path.exists():
         raise MissingData(f"The {split} file {path} does not exist{from_where(path)}.")
-    yield from read_records(path, FileLayout("", format=format_name))
+    yield from read_records(path)
 
 
 def read_records(
-    path: epath.Path, layout: FileLayout, *, subset: str = "", optional: str = ""
+    path: epath.Path,
+    layout: FileLayout = _OWN_NAMES,
+    subset: str = "",
+    optional: str = "",
 ) -> Iterator[Record]:
     """The records of a file, or of a folder of RACE's passages.
 
     Args:
       path: the file or folder.
-      layout: its format and columns; `layout.path` is not used.
+      layout: its columns; `layout.path` is not used.
       subset: the records' subset.
       optional: a column of ours that the file may lack.
 
     Raises:
       UserError: naming file and line of a row that cannot be read or lacks a column.
     """
-    if layout.format == "race":
+    if path.is_dir():
         yield from _read_passages(path, subset)
         return
-    if layout.format == "parquet":
-        from gpt1_jax.data import parquet  # which needs an extra
-
-        for where, cells in parquet.read_rows(path):
-            yield Record(cells, where, subset)
-        return
     columns = layout.columns
-    with path.open("rb") as lines:
+    with open_file(path) as file:
         rows = read_rows(
-            lines,
+            file,
             str(path),
-            layout.format,
+            format_of(path.name),
             header=not any(isinstance(theirs, int) for theirs in columns.values()),
             as_published=bool(columns),
             skip_short=layout.may_be_short,
@@ -447,8 +445,9 @@ def _read_passages(folder: epath.Path, subset: str) -> Iterator[Record]:
     """The questions of RACE's passages, each passage a file of JSON."""
     for path in find_files(folder, "*.txt"):
         where = f"{path}:1"
-        with path.open("rb") as file:
-            passage = parse_json_object("".join(text_lines(file, str(path))), where)
+        with open_file(path) as file:
+            text = "".join(read_pieces(file, str(path), may_be_json=True))
+        passage = parse_json_object(text, where)
         named = {("example_id" if k == "id" else k): v for k, v in passage.items()}
         yield from _questions(named, where, subset)
 
@@ -482,29 +481,6 @@ def _questions(passage: Mapping[str, Any], where: str, subset: str) -> Iterator[
         yield Record({**shared, **own}, f"{where}, question {number}", subset)
 
 
-# --- the Hugging Face Hub -------------------------------------------------------
-
-
-def _read_hub_files(task: Task, split: str) -> Iterator[Record]:
-    """The records of a split in Parquet files, which were fetched before.
-
-    Raises:
-      MissingData: if they were not.
-      UserError: if a file is damaged.
-    """
-    for subset, place in task.published.hub[split].items():
-        path = epath.Path(place)
-        files = [] if "://" in place else find_files(path.parent, path.name)
-        if not files and subset in task.published.optional:
-            continue
-        if not files:
-            raise MissingData(f"There is no {split} data of {task.title}: {place}.")
-        for file in files:
-            for record in read_records(file, _PARQUET, subset=subset):
-                columns = {name: _plain(each) for name, each in record.columns.items()}
-                yield record._replace(columns=columns)
-
-
 # --- TensorFlow Datasets --------------------------------------------------------
 
 
@@ -516,7 +492,9 @@ def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
       UserError: if TFDS does not know the dataset, or it is stored as TFRecord.
     """
     otherwise = _OTHERWISE if task.published.files else _WITHOUT_FILES
-    for subset, spec in task.published.tfds[split].items():
+    specs = task.published.tfds.get(split, {})
+    _check_has_split(task, split, "tfds", specs)
+    for subset, spec in specs.items():
         try:
             rows = open_dataset(spec, directory, where=spec, otherwise=otherwise).rows
         except MissingData:
@@ -524,14 +502,19 @@ def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
                 raise
             continue
         for index in range(len(rows)):
-            row = {name: _plain(value) for name, value in rows[index].items()}
             where = f"{spec}[{index}]"
+            row = dict(_in_python(Record(rows[index], where)).columns)
             if spec.startswith("race/"):
                 yield from _questions(row, where, subset)
                 continue
             if task.published.tfds_first_label and row[task.target.column] != NO_LABEL:
                 row[task.target.column] -= task.published.tfds_first_label
             yield Record(row, where, subset)
+
+
+def _in_python(record: Record) -> Record:
+    columns = {name: _plain(value) for name, value in record.columns.items()}
+    return record._replace(columns=columns)
 
 
 def _plain(value: Any) -> Any:

@@ -31,6 +31,7 @@ _SPLITS = ("train", "dev", "test")
 _NLI = ("entailment", "neutral", "contradiction")
 _NOT_NLI = ("entailment", "not_entailment")
 _TWO_SENTENCES = {"sentence1": "sentence1", "sentence2": "sentence2"}
+_PAIR = Inputs("pair", ("sentence1", "sentence2"))
 _QUESTIONS = {"question1": "question1", "question2": "question2"}
 _PREMISE = {"premise": "sentence1", "hypothesis": "sentence2"}
 _GLUE_ON_HUB = "hf://datasets/nyu-mll/glue"
@@ -68,10 +69,43 @@ def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> BySp
     return {"train": {"": training}, "dev": {"": dev}, "test": {"": test}}
 
 
+def _glue_task(
+    name: str,
+    title: str,
+    inputs: Inputs,
+    target: Target,
+    files: BySplit | None = None,
+    *,
+    test_rows: int,
+    metrics: tuple[str, ...] = ("accuracy",),
+    takes_names: bool = False,
+) -> Task:
+    """A task of GLUE, whose folder and file for the leaderboard are named as it is.
+
+    Args:
+      files: the files of gluebenchmark.com; by default they have our columns.
+      test_rows: of the test split.
+      takes_names: whether the leaderboard takes the names of labels.
+    """
+    return Task(
+        name,
+        title,
+        inputs,
+        target,
+        metrics,
+        Published(
+            tfds=_tfds(f"glue/{name}"),
+            hub=_hub(f"nyu-mll/glue/{name}"),
+            files=files or _glue(title, {each: each for each in inputs.text}),
+        ),
+        Glue({"": GlueFile(f"{title}.tsv", test_rows)}, takes_names),
+    )
+
+
 def _super_glue(folder: str) -> BySplit:
     """The files of super.gluebenchmark.com that have a line for each example."""
     return {
-        split: {"": FileLayout(f"{folder}/{name}.jsonl", format="jsonl")}
+        split: {"": FileLayout(f"{folder}/{name}.jsonl")}
         for split, name in (("train", "train"), ("dev", "val"), ("test", "test"))
     }
 
@@ -94,7 +128,6 @@ _PAPER_TASKS = (
                     "": FileLayout(
                         f"snli_1.0/snli_1.0_{split}.jsonl",
                         {**_PREMISE, "label": "gold_label", "idx": "pairID"},
-                        "jsonl",
                     )
                 }
                 for split in _SPLITS
@@ -165,18 +198,13 @@ _PAPER_TASKS = (
             takes_names=True,
         ),
     ),
-    Task(
-        name="qnli",
-        title="QNLI",
-        inputs=Inputs("pair", ("question", "sentence")),
-        target=Target(_NOT_NLI),
-        metrics=("accuracy",),
-        published=Published(
-            tfds=_tfds("glue/qnli"),
-            hub=_hub("nyu-mll/glue/qnli"),
-            files=_glue("QNLI", {"question": "question", "sentence": "sentence"}),
-        ),
-        glue=Glue({"": GlueFile("QNLI.tsv", 5463)}, takes_names=True),
+    _glue_task(
+        "qnli",
+        "QNLI",
+        Inputs("pair", ("question", "sentence")),
+        Target(_NOT_NLI),
+        test_rows=5463,
+        takes_names=True,
     ),
     Task(
         name="sci_tail",
@@ -198,19 +226,7 @@ _PAPER_TASKS = (
             },
         ),
     ),
-    Task(
-        name="rte",
-        title="RTE",
-        inputs=Inputs("pair", ("sentence1", "sentence2")),
-        target=Target(_NOT_NLI),
-        metrics=("accuracy",),
-        published=Published(
-            tfds=_tfds("glue/rte"),
-            hub=_hub("nyu-mll/glue/rte"),
-            files=_glue("RTE", _TWO_SENTENCES),
-        ),
-        glue=Glue({"": GlueFile("RTE.tsv", 3000)}, takes_names=True),
-    ),
+    _glue_task("rte", "RTE", _PAIR, Target(_NOT_NLI), test_rows=3000, takes_names=True),
     Task(
         name="race",
         title="RACE",
@@ -238,7 +254,7 @@ _PAPER_TASKS = (
             },
             files={
                 split: {
-                    level: FileLayout(f"RACE/{split}/{level}", format="race")
+                    level: FileLayout(f"RACE/{split}/{level}")
                     for level in ("middle", "high")
                 }
                 for split in _SPLITS
@@ -268,7 +284,6 @@ _PAPER_TASKS = (
                             "label": "AnswerRightEnding",
                             "idx": "InputStoryid",
                         },
-                        "csv",
                         newer_path=f"cloze_test_{name}__winter2018*.csv",
                     )
                 }
@@ -301,112 +316,74 @@ _PAPER_TASKS = (
             files=_super_glue("COPA"),
         ),
     ),
-    Task(
-        name="mrpc",
-        title="MRPC",
-        inputs=Inputs("similarity", ("sentence1", "sentence2")),
-        target=Target(("not_equivalent", "equivalent")),
-        metrics=("f1", "accuracy"),
-        published=Published(
-            tfds=_tfds("glue/mrpc"),
-            hub=_hub("nyu-mll/glue/mrpc"),
-            files=_glue(
-                "MRPC",
-                {"sentence1": "#1 String", "sentence2": "#2 String"},
-                label="Quality",
-            ),
+    _glue_task(
+        "mrpc",
+        "MRPC",
+        Inputs("similarity", ("sentence1", "sentence2")),
+        Target(("not_equivalent", "equivalent")),
+        _glue(
+            "MRPC",
+            {"sentence1": "#1 String", "sentence2": "#2 String"},
+            label="Quality",
         ),
-        glue=Glue({"": GlueFile("MRPC.tsv", 1725)}),
-    ),
-    Task(
-        name="qqp",
-        title="QQP",
-        inputs=Inputs("similarity", ("question1", "question2"), may_be_empty=True),
-        target=Target(("not_duplicate", "duplicate")),
+        test_rows=1725,
         metrics=("f1", "accuracy"),
-        published=Published(
-            tfds=_tfds("glue/qqp"),
-            hub=_hub("nyu-mll/glue/qqp"),
-            files={
-                "train": {
-                    "": FileLayout(
-                        "QQP/train.tsv",
-                        {**_QUESTIONS, "label": "is_duplicate"},
-                        may_be_short=True,  # line ends in questions break their rows
-                    )
-                },
-                "dev": {
-                    "": FileLayout(
-                        "QQP/dev.tsv", {**_QUESTIONS, "label": "is_duplicate"}
-                    )
-                },
-                "test": {"": FileLayout("QQP/test.tsv", {**_QUESTIONS, "idx": "id"})},
+    ),
+    _glue_task(
+        "qqp",
+        "QQP",
+        Inputs("similarity", ("question1", "question2"), may_be_empty=True),
+        Target(("not_duplicate", "duplicate")),
+        {
+            "train": {
+                "": FileLayout(
+                    "QQP/train.tsv",
+                    {**_QUESTIONS, "label": "is_duplicate"},
+                    may_be_short=True,  # line ends in questions break their rows
+                )
             },
-        ),
-        glue=Glue({"": GlueFile("QQP.tsv", 390965)}),
+            "dev": {
+                "": FileLayout("QQP/dev.tsv", {**_QUESTIONS, "label": "is_duplicate"})
+            },
+            "test": {"": FileLayout("QQP/test.tsv", {**_QUESTIONS, "idx": "id"})},
+        },
+        test_rows=390965,
+        metrics=("f1", "accuracy"),
     ),
-    Task(
-        name="stsb",
-        title="STS-B",
-        inputs=Inputs("similarity", ("sentence1", "sentence2")),
-        target=Target(score_range=(0.0, 5.0)),
+    _glue_task(
+        "stsb",
+        "STS-B",
+        Inputs("similarity", ("sentence1", "sentence2")),
+        Target(score_range=(0.0, 5.0)),
+        _glue("STS-B", _TWO_SENTENCES, label="score"),
+        test_rows=1379,
         metrics=("pearson", "spearman"),
-        published=Published(
-            tfds=_tfds("glue/stsb"),
-            hub=_hub("nyu-mll/glue/stsb"),
-            files=_glue("STS-B", _TWO_SENTENCES, label="score"),
-        ),
-        glue=Glue({"": GlueFile("STS-B.tsv", 1379)}),
     ),
-    Task(
-        name="cola",
-        title="CoLA",
-        inputs=Inputs("single", ("sentence",)),
-        target=Target(("unacceptable", "acceptable")),
-        metrics=("matthews", "accuracy"),
-        published=Published(
-            tfds=_tfds("glue/cola"),
-            hub=_hub("nyu-mll/glue/cola"),
-            files={
-                "train": {
-                    "": FileLayout("CoLA/train.tsv", {"label": 1, "sentence": 3})
-                },
-                "dev": {"": FileLayout("CoLA/dev.tsv", {"label": 1, "sentence": 3})},
-                "test": {
-                    "": FileLayout(
-                        "CoLA/test.tsv", {"sentence": "sentence", "idx": "index"}
-                    )
-                },
+    _glue_task(
+        "cola",
+        "CoLA",
+        Inputs("single", ("sentence",)),
+        Target(("unacceptable", "acceptable")),
+        {
+            "train": {"": FileLayout("CoLA/train.tsv", {"label": 1, "sentence": 3})},
+            "dev": {"": FileLayout("CoLA/dev.tsv", {"label": 1, "sentence": 3})},
+            "test": {
+                "": FileLayout(
+                    "CoLA/test.tsv", {"sentence": "sentence", "idx": "index"}
+                )
             },
-        ),
-        glue=Glue({"": GlueFile("CoLA.tsv", 1063)}),
+        },
+        test_rows=1063,
+        metrics=("matthews", "accuracy"),
     ),
-    Task(
-        name="sst2",
-        title="SST-2",
-        inputs=Inputs("single", ("sentence",)),
-        target=Target(("negative", "positive")),
-        metrics=("accuracy",),
-        published=Published(
-            tfds=_tfds("glue/sst2"),
-            hub=_hub("nyu-mll/glue/sst2"),
-            files=_glue("SST-2", {"sentence": "sentence"}),
-        ),
-        glue=Glue({"": GlueFile("SST-2.tsv", 1821)}),
+    _glue_task(
+        "sst2",
+        "SST-2",
+        Inputs("single", ("sentence",)),
+        Target(("negative", "positive")),
+        test_rows=1821,
     ),
-    Task(
-        name="wnli",
-        title="WNLI",
-        inputs=Inputs("pair", ("sentence1", "sentence2")),
-        target=Target(_NOT_NLI[::-1]),
-        metrics=("accuracy",),
-        published=Published(
-            tfds=_tfds("glue/wnli"),
-            hub=_hub("nyu-mll/glue/wnli"),
-            files=_glue("WNLI", _TWO_SENTENCES),
-        ),
-        glue=Glue({"": GlueFile("WNLI.tsv", 146)}),
-    ),
+    _glue_task("wnli", "WNLI", _PAIR, Target(_NOT_NLI[::-1]), test_rows=146),
 )
 
 _NO_YES = ("False", "True")  # TFDS' names

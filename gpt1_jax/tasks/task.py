@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gpt1_jax.data.tables import parse_number, require_column
+from gpt1_jax.data.records import parse_number, require_column
 from gpt1_jax.data.text import brief
 from gpt1_jax.errors import UserError
 
@@ -49,9 +49,8 @@ class FileLayout:
       newer_path: the path of a later edition, read if there is no other.
       columns: our column names mapped to theirs: names in the header, or positions
         from 0 if the file has no header. A tuple of columns is joined by spaces, a list
-        of columns becomes a list of texts. Empty: the file uses our names.
-      format: "tsv" (no quoting), "csv", "jsonl", "race" (a folder of passages), or
-        "json" (a list or lines) and "parquet", which use our names.
+        of columns becomes a list of texts. Empty: the file uses our names. A folder
+        holds RACE's passages, which do.
       may_be_short: whether rows with too few columns are skipped, with a warning.
     """
 
@@ -60,7 +59,6 @@ class FileLayout:
     columns: Mapping[str, str | int | tuple[str, ...] | list[str]] = dataclasses.field(
         default_factory=dict
     )
-    format: str = "tsv"
     may_be_short: bool = False
 
 

@@ -1,6 +1,7 @@
 """From text files to token shards: contents, counts, reuse, failures."""
 
 import concurrent.futures
+import contextlib
 import gzip
 import json
 import multiprocessing
@@ -20,7 +21,7 @@ import pytest
 
 from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data import builtin, corpus, documents, shards, tfds
-from gpt1_jax.data.corpus import find_documents, prepare_corpus, start_encoders
+from gpt1_jax.data.corpus import _Block, encode_blocks, find_documents, prepare_corpus
 from gpt1_jax.data.documents import Document
 from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -177,14 +178,15 @@ def test_prepare_small_blocks_change_nothing(tmp_path, run, make_text, monkeypat
 def pools(monkeypatch) -> list[int]:
     """Makes any corpus worth processes; the workers of each pool that is started."""
     started = []
+    real = concurrent.futures.ProcessPoolExecutor
 
-    class Pool(concurrent.futures.ProcessPoolExecutor):
-        def __init__(self, max_workers, **options):
-            started.append(max_workers)
-            super().__init__(max_workers, **options)
+    class Pool(real):
+        def __init__(self, workers, *options):
+            started.append(workers)
+            super().__init__(workers, *options)
 
-    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
     monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
     return started
 
 
@@ -498,7 +500,7 @@ def test_prepare_failed_encoding_leaves_nothing(
 def test_prepare_interrupted_among_processes_leaves_nothing(
     tmp_path, run, books, monkeypatch, pools
 ):
-    add, added = shards.ShardWriter.add, []
+    add, added = shards.CorpusWriter.add, []
 
     def interrupt(*arguments):
         added.append(add(*arguments))
@@ -506,7 +508,7 @@ def test_prepare_interrupted_among_processes_leaves_nothing(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(documents, "BLOCK_CHARS", 100)
-    monkeypatch.setattr(shards.ShardWriter, "add", interrupt)
+    monkeypatch.setattr(shards.CorpusWriter, "add", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(num_workers=2)
     assert pools == [2]
@@ -602,7 +604,7 @@ def test_prepare_makes_a_damaged_corpus_again(run, books, capsys, name):
         assert again == prepared, how
         assert split_bytes(again) == before, how
         assert name in (out := capsys.readouterr().out), how
-        assert "making the damaged corpus again" in out, how
+        assert "Making it again" in out, how
 
 
 @pytest.mark.parametrize("name", ["sentencepiece.model", "tokenizer.json"])
@@ -617,7 +619,7 @@ def test_prepare_trains_a_damaged_tokenizer_again(
         assert again.digest == tokenizer.digest, how
         out = capsys.readouterr().out
         assert str(directory) in out, how
-        assert "is damaged; training it again" in out, how
+        assert "Making it again" in out, how
 
 
 def test_prepare_uses_the_tokenizer_of_a_run_that_goes_on(
@@ -837,6 +839,18 @@ def test_find_documents_refuses_rows_in_both_splits(
 # --- worker processes that encode ---------------------------------------------
 
 NO_BAR = Bar("tokenise", 0, "B", active=False)
+
+
+@contextlib.contextmanager
+def start_encoders(folder, workers):
+    def encode(blocks, bar):
+        blocks = (_Block("", "train", block, len(block)) for block in blocks)
+        for each in encode_blocks(blocks, folder, workers):
+            yield each.ids, each.words, each.num_bytes
+
+    yield encode
+
+
 BLOCKS = [f"the quick fox {'and ' * n}dog" + "\n" * (n % 3 > 0) for n in range(40)]
 
 

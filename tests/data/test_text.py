@@ -10,13 +10,29 @@ from hypothesis import strategies as st
 
 from gpt1_jax.data.text import (
     clean,
-    encoding_hint,
     printable,
-    refuse_binary,
-    refuse_json,
+    refuse_other_content,
     refuse_other_name,
 )
 from gpt1_jax.errors import UserError
+
+
+def refuse_binary(data, name):
+    refuse_other_content(data, name, may_be_json=True)
+
+
+def refuse_json(parts, name):
+    text = "".join(parts)
+    refuse_other_content(text.encode(), name, may_be_json=False)
+    return [text]
+
+
+def encoding_hint(error, *, after_utf8):
+    from gpt1_jax.data.records import read_pieces
+
+    with pytest.raises(UserError) as raised:
+        list(read_pieces(io.BufferedReader(io.BytesIO(error.object)), "a"))
+    return str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gpt1_jax.data import documents, json_lines
+from gpt1_jax.data import documents, records
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.separated import separate
 from gpt1_jax.data.shards import TokenReader
@@ -123,7 +123,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(json_lines, "MOST_CHARACTERS", 1 << 14)
+    monkeypatch.setattr(records, "LONGEST", 1 << 14)
+    monkeypatch.setattr(records, "PIECE_BYTES", 1 << 12)
     content, message = REFUSED[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message) as raised:
@@ -150,8 +151,8 @@ def test_a_parquet_column_without_text_is_refused(tmp_path, column, message):
 @pytest.mark.parametrize(
     ("name", "package", "message"),
     [
-        ("a.txt.zst", "zstandard", "a.txt.zst, compressed by zstd, .* or unpack it"),
-        ("a.jsonl.ZST", "zstandard", "a.jsonl.ZST, compressed by zstd, needs"),
+        ("a.txt.zst", "pyarrow", "a.txt.zst, compressed by zstd, .* or unpack it"),
+        ("a.jsonl.ZST", "pyarrow", "a.jsonl.ZST, compressed by zstd, needs"),
         ("a.parquet", "pyarrow", "a Parquet file needs"),
     ],
 )

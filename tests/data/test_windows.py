@@ -5,8 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpt1_jax.data import shards
-from gpt1_jax.data.shards import ShardWriter, TokenReader, open_corpus, write_record
+from gpt1_jax.data.shards import CorpusWriter, TokenReader, open_corpus
 from gpt1_jax.data.windows import (
     TrainWindows,
     ValidWindows,
@@ -29,15 +28,10 @@ def make_reader(tmp_path_factory):
         if key not in readers:
             directory = tmp_path_factory.mktemp("shards")
             dtype = np.dtype("<u4" if num_tokens > 2**16 else "<u2")
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(shards, "SHARD_TOKENS", shard_tokens)
-                writer = ShardWriter(directory, "train", dtype)
-                for part in np.array_split(np.arange(num_tokens), 3):
-                    writer.add(part, 0, 0)
-            none = ShardWriter(directory, "valid", dtype).counts(documents=0)
-            write_record(
-                directory, "", dtype, writer.counts(documents=1), none, {}, {}, []
-            )
+            writer = CorpusWriter(directory, "", dtype)
+            for part in np.array_split(np.arange(num_tokens), 3):
+                writer.add("train", part, 0, 0)
+            writer.finish({"train": 1, "valid": 0}, {}, {}, [])
             readers[key] = TokenReader(open_corpus(directory), "train")
         return readers[key]
 

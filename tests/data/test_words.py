@@ -11,8 +11,8 @@ from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
 from gpt1_jax.config.reading import ReadingConfig
 from gpt1_jax.data.documents import text_documents
+from gpt1_jax.data.records import read_input
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.tables import read_input
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.data.words import (
     Word,

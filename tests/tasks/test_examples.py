@@ -31,7 +31,7 @@ from made_up_tokenizer import Numbers
 from tiny_tasks import changed, finetune_config, read_lines, write_lines
 
 from gpt1_jax.data import tfds as opener
-from gpt1_jax.data.tables import plain_lines, read_input
+from gpt1_jax.data.records import plain_lines, read_input
 from gpt1_jax.errors import MissingData, MissingPackage, UserError
 from gpt1_jax.studies.zero_shot.tasks import ZERO_SHOT
 from gpt1_jax.tasks import examples as examples_module
@@ -491,7 +491,7 @@ def test_own_file_that_is_not_there_is_missing(tmp_path):
 def columns_of(path, layout=None, **more):
     """The columns of all records of a file, by default in the format of its name."""
     path = epath.Path(path)
-    layout = layout or FileLayout("", format=path.suffix[1:])
+    layout = layout or FileLayout("")
     records = read_records(path, layout, **more)
     return [record.columns for record in records]
 
@@ -640,7 +640,7 @@ def test_questions_of_a_passage_are_rows(write):
         questions=["One?", "Two?"], options=[["a"], ["b"]], answers=["A", "B"]
     )
     path = epath.Path(write("high/1.txt", json.dumps(both)))
-    records = read_records(path.parent, FileLayout("", format="race"), subset="high")
+    records = read_records(path.parent, subset="high")
     assert [tuple(record) for record in records] == [
         (
             {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from etils import epath
 
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.tables import read_rows
+from gpt1_jax.data.records import read_rows
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import Finished, damaged_results, read_finished
 from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
@@ -101,7 +101,7 @@ def _read_label_numbers(run: Finished) -> list[int]:
         )
     numbers = []
     with file.open("rb") as lines:
-        for where, row in read_rows(lines, str(file), "jsonl"):
+        for where, row in read_rows(lines, str(file), "json"):
             if (label := row.get("prediction")) not in task.target.labels:
                 raise damaged_results(file, f"no label of {task.title} at {where}")
             numbers.append(task.target.labels.index(label))

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from gpt1_jax.data.tables import (
-    open_input,
+from gpt1_jax.data.records import (
+    open_file,
     parse_number,
     read_number,
     read_rows,
@@ -34,7 +34,7 @@ from gpt1_jax.studies.answers import (
     encode_answers,
 )
 from gpt1_jax.tasks.examples import read_records
-from gpt1_jax.tasks.task import FileLayout, Inputs, Published, Record, Target, Task
+from gpt1_jax.tasks.task import Inputs, Published, Record, Target, Task
 
 FULL, FAST = "full", "fast"
 READING, AOA = "reading", "aoa"
@@ -255,7 +255,7 @@ def load_part(
     examples = [
         example
         for path in files
-        for record in read_records(path, FileLayout("", format="jsonl"))
+        for record in read_records(path)
         if (
             example := task.task.check_record(
                 record._replace(subset=path.stem), needs_label=True
@@ -373,7 +373,7 @@ def _read_reading(path: epath.Path, tokenizer: Tokenizer) -> WordItems:
     rows: list[dict[str, Any]] = []
     numbers: list[Sequence[int]] = []
     measured = (*EYE_TRACKING, SELF_PACED, *READING_PREDICTORS)
-    with open_input(str(path)) as file:
+    with open_file(path) as file:
         for where, cells in read_rows(file, str(path), "csv"):
             record = Record(cells, where)
             item, word, before, word_before = _cells(

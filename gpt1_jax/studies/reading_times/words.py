@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from gpt1_jax.config.reading import DEFAULT_WORDS
 from gpt1_jax.data.documents import text_documents
-from gpt1_jax.data.tables import (
-    FORMATS,
-    open_input,
+from gpt1_jax.data.records import (
+    format_of,
+    open_file,
     read_number,
     read_rows,
     require_column,
@@ -138,11 +137,10 @@ def _read_table(
     data: ReadingTimesDataConfig, source: str, with_times: bool
 ) -> list[dict[str, Any]]:
     """The rows of a table in the order of the stories."""
-    suffix = epath.Path(source).suffix.lower()
     rows: list[dict[str, Any]] = []
-    with open_input(source) as file:
+    with open_file(source) as file:
         # A table of another ending has tabs, as Natural Stories' .tok has.
-        for where, cells in read_rows(file, source, FORMATS.get(suffix, "tsv")):
+        for where, cells in read_rows(file, source, format_of(source) or "tsv"):
             rows.append(_read_row(data, cells, where, with_times))
     if not rows:
         raise UserError(f"{source} holds no words, only the names of columns.")

@@ -327,14 +327,14 @@ def _text_size(run: Pretrained) -> SplitCounts | None:
     """Tokens and words of the training text; None if they are not recorded."""
     match [session["text"] for session in run.sessions[-1:]]:
         case [{"tokens": int(tokens), "words": int(words)}] if tokens > 0 <= words:
-            return SplitCounts(0, tokens, words, 0, ())
+            return SplitCounts(0, tokens, words, 0)
     return None
 
 
 def _milestones(run: Pretrained, config: PretrainConfig | None) -> Milestones | None:
     """The milestones of a run with a configuration; None if they are not known."""
     unit, amounts = config.checkpoint.milestones if config else ("", ())
-    size = _text_size(run) or (SplitCounts(0, 1, 1, 0, ()) if unit != "words" else None)
+    size = _text_size(run) or (SplitCounts(0, 1, 1, 0) if unit != "words" else None)
     if not (config and size and run.num_steps):
         return None
     return schedule_milestones(unit, amounts, run.tokens_per_step, size, run.num_steps)

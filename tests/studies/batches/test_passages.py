@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
-from gpt1_jax.data.shards import ShardWriter, TokenReader, open_corpus, write_record
+from gpt1_jax.data.shards import CorpusWriter, TokenReader, open_corpus
 from gpt1_jax.data.text import clean
 from gpt1_jax.errors import UserError
 from gpt1_jax.studies.batches import passages
@@ -27,11 +27,9 @@ def find(request, tmp_path, monkeypatch):
         tokenizer = request.getfixturevalue("sentencepiece_tokenizer")
     monkeypatch.setattr(passages, "_TOGETHER", 5)
     ids = np.array([*tokenizer.encode(clean(TEXT)), tokenizer.newline_id])
-    writer = ShardWriter(tmp_path, "train", np.dtype("<u2"))
-    writer.add(ids, 0, 0)
-    none = ShardWriter(tmp_path, "valid", np.dtype("<u2")).counts(documents=0)
-    counts = writer.counts(documents=1)
-    write_record(tmp_path, "", np.dtype("<u2"), counts, none, {}, {}, [])
+    writer = CorpusWriter(tmp_path, "", np.dtype("<u2"))
+    writer.add("train", ids, 0, 0)
+    writer.finish({"train": 1, "valid": 0}, {}, {}, [])
     reader = TokenReader(open_corpus(tmp_path), "train")
 
     def texts(passage):
