@@ -411,12 +411,14 @@ def file_stamp(path: epath.Path) -> str:
     return f"{stat.length}-{exact or stat.mtime}"
 
 
-def sha256(path: epath.PathLike) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+def sha256(path: epath.PathLike, start: int = 0, size: float = math.inf) -> str:
+    """The SHA-256 of a file's bytes, or of `size` of them, in hexadecimal."""
     digest = hashlib.sha256()
     with epath.Path(path).open("rb") as file:
-        while data := file.read(1 << 22):
+        file.seek(start)
+        while data := file.read(int(min(size, 1 << 22))):
             digest.update(data)
+            size -= len(data)
     return digest.hexdigest()
 
 

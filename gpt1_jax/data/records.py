@@ -303,13 +303,20 @@ def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str,
         yield from itertools.chain([first], rows)
 
 
-def read_texts(path: epath.Path, key: str, field: str) -> Iterator[str]:
+def read_texts(
+    path: epath.Path,
+    key: str,
+    field: str,
+    *,
+    note_size: Callable[[int], None] | None = None,
+) -> Iterator[str]:
     """The text of a file in pieces: of plain text, or of one column of its rows.
 
     Args:
       path: the file.
       key: the configuration key that names it, for messages.
       field: the column, a newline after each row; if empty, all files are plain text.
+      note_size: told at the end how many bytes the file has, unpacked.
 
     Raises:
       UserError: as `read_pieces` and `read_rows`, or naming the row without text there.
@@ -332,6 +339,8 @@ def read_texts(path: epath.Path, key: str, field: str) -> Iterator[str]:
                         f"{where}: the field {field!r} is {brief(text)}, not text."
                     )
                 yield text + "\n"
+        if note_size:
+            note_size(file.tell())
 
 
 def missing_field(where: str, field: str, there: Iterable[Any], key: str = "") -> str:

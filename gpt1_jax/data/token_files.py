@@ -85,9 +85,9 @@ class TokenDocument(Document):
                 "(.bin), an array of numpy.save (.npy) and datatrove's files (.ds); "
                 "read text with --config.data.source=text."
             )
-        self._path, self._blocks = path, iter
+        self._path, self._size = path, path.stat().length
         stamp = f"{file_stamp(path)}-tokens"
-        super().__init__(str(path), stamp, path.stat().length, chunks=list)
+        super().__init__(str(path), stamp, self._size, chunks=list)
 
     def check(self, tokenizer: Tokenizer) -> None:
         """Reads the whole file, and refuses ids that the tokenizer does not have.
@@ -97,7 +97,7 @@ class TokenDocument(Document):
         """
         dtype, offset = _find_layout(self._path, tokenizer.vocab_size)
         self._dtype, self._offset = dtype, offset
-        if not self.num_bytes > offset or (self.num_bytes - offset) % dtype.itemsize:
+        if self._size <= offset or (self._size - offset) % dtype.itemsize:
             raise UserError(
                 f"{self.name} does not hold whole ids of {dtype.itemsize} bytes: it is "
                 "cut short, or of another format. Copy it again, or write its ids with "
@@ -107,11 +107,11 @@ class TokenDocument(Document):
         for ids in self.blocks():
             if (highest := int(ids.max())) >= tokenizer.vocab_size or ids.min() < 0:
                 raise UserError(
-                    f"{self.name} holds ids up to {highest}, but those of the tokenizer "
-                    f"end at {tokenizer.vocab_size - 1:,}. Name the tokenizer that made the "
-                    "file with --config.tokenizer.path=PATH; if its ids have another "
-                    "width than is usual for this vocabulary, write them with "
-                    "numpy.save."
+                    f"{self.name} holds ids up to {highest}, but those of the "
+                    f"tokenizer end at {tokenizer.vocab_size - 1:,}. Name the "
+                    "tokenizer that made the file with --config.tokenizer.path=PATH; "
+                    "if its ids have another width than is usual for this vocabulary, "
+                    "write them with numpy.save."
                 )
             if not self.length and dtype.itemsize == 2 and not ids[1::2].any():
                 raise UserError(
