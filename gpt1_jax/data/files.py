@@ -255,15 +255,16 @@ def _becoming(path: Path) -> Iterator[Path]:
         remove_partial(path.parent, path.name)
         scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PARTIAL}")
         scratch.mkdir()
+        create(mark := scratch / ".mark", "")
         try:
             yield scratch / path.name
-            (scratch / path.name).replace(path)
-        except OSError as error:
-            if not scratch.exists():
+            if not mark.exists():  # a part may have been written since, in a new folder
                 raise FileNotFoundError(
                     f"{path} was not written: another program removed {scratch}, in "
                     "which it was being made. Run the same command again."
-                ) from error
+                )
+            (scratch / path.name).replace(path)
+        except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
             raise FileExistsError(
