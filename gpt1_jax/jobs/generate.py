@@ -6,7 +6,8 @@ from typing import Any
 from gpt1_jax.config.models import GenerateConfig
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import format_json, locate, write_whole
-from gpt1_jax.data.records import STANDARD_INPUT, read_input
+from gpt1_jax.data.records import read_input
+from gpt1_jax.data.streams import STANDARD_INPUT
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.decoding import Continuation
