@@ -211,6 +211,8 @@ class Target:
         # Of labels -1 and 1, a 0 is neither, not the first.
         positions = 0 if self._has_numbers_as_names() else len(self.labels)
         number = _whole_number(value)
+        if isinstance(value, bool) and self.numbers_are_names:
+            number = NO_LABEL  # not the first or the second label
         if not 0 <= number < positions:
             names = f"one of {list(self.labels)}"
             expected = f"neither {names} nor a number from 0 to {positions - 1}"
