@@ -100,6 +100,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             max_test_examples=0,
             max_seq_len=0,  # longest sequence in tokens; 0: the longest the model reads
             # Leave out longer training and dev examples instead of cutting them.
+            skip_empty=False,  # True: passes over rows whose texts are all empty
             drop_long=False,
             # Batches are padded to the first of these lengths that fits.
             seq_len_buckets=(32, 64, 128, 256, 512),

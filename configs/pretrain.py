@@ -116,6 +116,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # The field or column to read from JSON, Parquet, CSV and TSV; "": read the
             # lines of JSON, CSV and TSV as text.
             text_field="text",
+            skip_empty=False,  # True: passes over records whose text is empty or null
             # What stands between the documents of a text file: "<|endoftext|>"; empty:
             # a file is one document.
             document_separator="",

@@ -40,7 +40,8 @@ def find_named(name: str, needed_by: str, otherwise: str = "") -> Any:
         that it imports is not installed.
     """
     try:
-        return pkgutil.resolve_name(name)
+        # Without a colon, a module that cannot be imported would be called missing.
+        return pkgutil.resolve_name(name if ":" in name else f"{name}:")
     except ModuleNotFoundError as error:
         missing, way_out = str(error.name), "is not installed; install it"
         if missing.startswith("gpt1_jax."):

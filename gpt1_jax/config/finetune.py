@@ -99,6 +99,7 @@ class TaskDataConfig(Section):
     max_dev_examples: NotNegative[int]
     max_test_examples: NotNegative[int]
     max_seq_len: NotNegative[int]
+    skip_empty: Annotated[bool, Newer(False)]
     drop_long: bool
     seq_len_buckets: Annotated[tuple[int, ...], not_empty, rising("32,64,128")]
     unpadded_sizes: NotNegative[int]

@@ -226,6 +226,7 @@ class DataConfig(Section):
     valid: ByContent[Files]
     valid_fraction: Annotated[float, within("(0, 1)")]
     text_field: str
+    skip_empty: Annotated[bool, Newer(False)]
     document_separator: Annotated[str, Newer("")]
     tfds_feature: str
     tfds_data_dir: Annotated[ByContent[File], Local("")]

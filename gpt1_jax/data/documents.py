@@ -17,13 +17,19 @@ from etils import epath
 
 from gpt1_jax.config.checks import split_paths
 from gpt1_jax.config.sections import DataConfig
-from gpt1_jax.data import records
 from gpt1_jax.data.files import (
     file_stamp,
     files_below,
     from_where,
     is_remote,
     locate,
+)
+from gpt1_jax.data.streams import (
+    check_can_unpack,
+    format_of,
+    read_plain_text,
+    unpacked_name,
+    unpacked_sizes,
 )
 from gpt1_jax.data.text import refuse_other_name
 from gpt1_jax.errors import UserError, find_named
@@ -163,6 +169,7 @@ COMMA_HINT = r" Write \, for a comma in a name, and in a glob [[] for [."
 TRAIN_KEY, VALID_KEY = "config.data.train", "config.data.valid"
 
 
+_RECORDS = "gpt1_jax.data.records"
 _PLAIN, _ROWS = (".txt", ".text", ".md"), (".jsonl", ".ndjson", ".parquet")
 # Other kinds in a folder of texts, such as tables, may describe the texts.
 
@@ -177,8 +184,9 @@ def find_text(
         both, or `document_separator` is in none.
     """
     del cache_dir, say
-    train = text_documents(config.train, TRAIN_KEY, config.text_field)
-    valid = text_documents(config.valid, VALID_KEY, config.text_field)
+    how = config.text_field, config.skip_empty
+    train = text_documents(config.train, TRAIN_KEY, *how)
+    valid = text_documents(config.valid, VALID_KEY, *how)
     refuse_shared(train, valid)
     if not config.document_separator:
         return train, valid
@@ -204,7 +212,9 @@ def _identity(document: Document) -> str:
     return os.path.realpath(document.name) if is_file else document.name
 
 
-def text_documents(paths: str, key: str, field: str) -> list[Document]:
+def text_documents(
+    paths: str, key: str, field: str, skip_empty: bool = False
+) -> list[Document]:
     """One document for each file that `paths` names.
 
     Args:
@@ -215,6 +225,7 @@ def text_documents(paths: str, key: str, field: str) -> list[Document]:
       field: the field to read from each record of a file that holds records, such as
         JSON lines; if empty, such files count as plain text and are not looked for in
         folders.
+      skip_empty: whether records without text are passed over.
 
     Returns:
       The documents sorted by path.
@@ -225,7 +236,8 @@ def text_documents(paths: str, key: str, field: str) -> list[Document]:
         no entry between the commas.
     """
     suffixes = (*_PLAIN, *_ROWS) if field else _PLAIN
-    return [_document(path, key, field) for path in find_files(paths, key, suffixes)]
+    files = find_files(paths, key, suffixes)
+    return [_document(path, key, field, skip_empty) for path in files]
 
 
 def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
@@ -263,7 +275,7 @@ def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Pa
 def _unpacked(path: epath.PathLike) -> str:
     """The path without the suffix of a compressed file."""
     name = os.fspath(path)
-    packed = records.unpacked_name(name) != name.lower()
+    packed = unpacked_name(name) != name.lower()
     return name.rpartition(".")[0] if packed else name
 
 
@@ -277,7 +289,7 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
         return [
             found
             for found in files_below(path)
-            if records.unpacked_name(found.name).endswith(suffixes)
+            if unpacked_name(found.name).endswith(suffixes)
             and not any(x.startswith(".") for x in found.relative_to(path).parts)
         ]
     if path.exists():
@@ -290,7 +302,7 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
     return [there / name for name in found if not os.path.isdir(there / name)]
 
 
-def _document(path: epath.Path, key: str, field: str) -> Document:
+def _document(path: epath.Path, key: str, field: str, skip_empty: bool) -> Document:
     try:
         stat = path.stat()
     except FileNotFoundError:
@@ -298,17 +310,19 @@ def _document(path: epath.Path, key: str, field: str) -> Document:
             f"{key} finds {path}, a link to a file that is not there; remove the link, "
             "or name the files without it."
         ) from None
-    if not (field and records.format_of(path.name)):
+    stamp = file_stamp(path)
+    chunks: Callable[[], Iterable[str]]
+    if field and format_of(path.name):
+        records = find_named(_RECORDS, str(path), f"leave it out of {key}")
+        records.check_can_read(path)
+        chunks = functools.partial(records.read_texts, path, key, field, skip_empty)
+        stamp += f"-{field}" + "-skip_empty" * skip_empty
+    else:
         refuse_other_name(f"{key}: {path}")
-    records.check_library(path.name)
-    chunks = functools.partial(records.read_texts, path, key, field)
-    document = Document(str(path), f"{file_stamp(path)}-{field}", stat.length, chunks)
-    if _unpacked(path) != str(path):
-        document.num_bytes = None
-        document.chunks = functools.partial(
-            chunks, note_size=functools.partial(setattr, document, "num_bytes")
-        )
-    return document
+        check_can_unpack(str(path))
+        chunks = functools.partial(read_plain_text, path, may_be_json=not field)
+    is_packed = _unpacked(path) != str(path)
+    return Document(str(path), stamp, None if is_packed else stat.length, chunks)
 
 
 # --- which documents are held out for validation ------------------------------
@@ -340,6 +354,7 @@ def hold_out(
     for document in documents:
         if document.num_bytes is None:
             room -= document.read_ahead(room)
+            document.num_bytes = unpacked_sizes[document.name]
     chosen = _by_size(sorted(documents, key=_position), fraction)
     return (
         [d for d in documents if d.name not in chosen],

@@ -1,8 +1,7 @@
 """Parquet files, read a few rows at a time by pyarrow, only in this module."""
 
-from typing import BinaryIO
-
-from gpt1_jax.data.records import Rows, missing_field
+from gpt1_jax.data.records import Rows, check_names
+from gpt1_jax.data.streams import open_file, unpacked_name
 from gpt1_jax.errors import UserError, from_extra
 
 with from_extra("text", "a Parquet file"):
@@ -10,44 +9,55 @@ with from_extra("text", "a Parquet file"):
     from pyarrow import parquet
 
 _BATCH_BYTES, _BATCH_ROWS = 1 << 22, 1 << 13  # decoded at a time, about
+# What pyarrow raises for a damaged file, besides its own errors.
+_DAMAGED = (pyarrow.ArrowException, OSError, ValueError, LookupError, OverflowError)
 
 
-def read_rows(file: BinaryIO, name: str, column: str = "") -> Rows:
-    """The rows of a Parquet file, one at a time; memory does not grow with the file.
+def read_rows(name: str, column: str = "") -> Rows:
+    """The rows of a Parquet file, one at a time.
+
+    Memory does not grow with the file, but with its largest row group.
 
     Args:
-      file: the file, which can be sought.
-      name: its name, for messages.
-      column: the only column to read; all by default.
+      name: the file, local or in a bucket.
+      column: the only column to read, if there is such a column; all by default.
 
     Yields:
       Where the row is, "FILE, row NUMBER" counted from 1, and its cells by column:
       text, numbers, None, lists, and dictionaries for nested columns.
 
     Raises:
-      UserError: if the file is damaged, encrypted or no Parquet file, lacks the column,
-        has two columns of one name, or holds text that is not UTF-8.
+      FileNotFoundError: if the file cannot be read.
+      UserError: if the file is damaged, encrypted or no Parquet file, has two columns
+        of one name, or holds text that is not UTF-8.
     """
+    if unpacked_name(name) != name.lower():
+        raise UserError(f"{name} is a compressed file of Parquet; unpack it first.")
     number = 0
-    try:
-        opened = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
-        names = opened.schema_arrow.names
-        if column and column not in names:
-            raise UserError(missing_field(name, column, names, "config.data.train"))
-        for index in range(opened.num_row_groups):
-            group = opened.metadata.row_group(index)
-            row_bytes = group.total_byte_size // max(group.num_rows, 1)
-            rows = min(max(_BATCH_BYTES // max(row_bytes, 1), 1), _BATCH_ROWS)
-            columns = [column] if column else None
-            for batch in opened.iter_batches(rows, [index], columns, use_threads=False):
-                for cells in batch.to_pylist():
-                    number += 1
-                    yield f"{name}, row {number}", cells
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        reason = str(error).partition("\n")[0].rstrip(" .:")
-        raise UserError(
-            f"{name} cannot be read as Parquet ({reason}), from row {number + 1} on; "
-            "it may be damaged or encrypted; fetch or write it again."
-        ) from error
+    with open_file(name) as file:
+        try:
+            opened = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+            stripped = {each: each.strip() for each in opened.schema_arrow.names}
+            check_names([each.strip() for each in opened.schema_arrow.names], name)
+            used = [each for each, plain in stripped.items() if plain == column]
+            for index in range(opened.num_row_groups):
+                group = opened.metadata.row_group(index)
+                row_bytes = group.total_byte_size // max(group.num_rows, 1)
+                rows = min(max(_BATCH_BYTES // max(row_bytes, 1), 1), _BATCH_ROWS)
+                for batch in opened.iter_batches(
+                    rows, [index], used or None, use_threads=False
+                ):
+                    names = [stripped[each] for each in batch.schema.names]
+                    columns = [each.to_pylist() for each in batch.columns]
+                    for cells in zip(*columns, strict=True):
+                        number += 1
+                        where = f"{name}, row {number}"
+                        yield where, dict(zip(names, cells, strict=True))
+        except _DAMAGED as error:
+            if isinstance(error, UserError):
+                raise
+            reason = str(error).partition("\n")[0].rstrip(" .:")
+            raise UserError(
+                f"{name} cannot be read as Parquet ({reason}), from row {number + 1} "
+                "on; it may be damaged or encrypted; fetch or write it again."
+            ) from error

@@ -86,7 +86,7 @@ class _NpzWriter(ArrayWriter):
             lines = (f"{json.dumps(_without_nul(row))}\n" for row in rows)
             data = "".join(lines).encode()
         else:
-            empty, data = rows[:0], np.ascontiguousarray(rows).data
+            empty, data = rows[:0], np.ascontiguousarray(rows).tobytes()
         known = self._arrays.setdefault(name, empty)
         self._arrays[name] = known if known.itemsize >= empty.itemsize else empty
         self._counts[name] += len(rows)

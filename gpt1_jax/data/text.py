@@ -12,6 +12,7 @@ _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 _ESCAPED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _INVISIBLE = re.compile(r"[\ufeff\u00ad]")  # byte order mark, soft hyphen
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 _WAY_OUT = (
     "Save its text as a .txt file, or as a .jsonl file with an object such as "
     '{"text": ".."} on each line.'
@@ -55,14 +56,27 @@ def refuse_other_content(data: bytes, name: str, *, may_be_json: bool) -> None:
         )
     if head.startswith(b"PAR1") or b"\0" in head:
         raise UserError(
-            f"{name} holds binary data, such as the numbers of tokens, or is in another "
-            f"encoding than UTF-8; it is not plain text. {_WAY_OUT}"
+            f"{name} holds binary data, such as the numbers of tokens, or UTF-16 text "
+            f"without its mark; it is not plain text. {_WAY_OUT}"
         )
     if _MARKUP.match(head):
         raise UserError(f"{name} is HTML or another format, not plain text. {_WAY_OUT}")
     if not may_be_json and _JSON.match(head):
         raise UserError(
             f"{name} is JSON, not plain text. End its name in .jsonl or .json."
+        )
+
+
+def refuse_lfs_pointer(head: bytes, name: str) -> None:
+    """Refuses a Git LFS pointer, which stands for a file that was not fetched.
+
+    Raises:
+      UserError: saying how to fetch the file.
+    """
+    if head.startswith(LFS_POINTER):
+        raise UserError(
+            f"{name} is a Git LFS pointer, not the file; fetch the file with "
+            "`git lfs pull`."
         )
 
 

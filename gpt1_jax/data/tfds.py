@@ -152,7 +152,8 @@ def _prepare(name: str, data_dir: str, folder: str, say: Callable[[str], None]) 
         builder.download_and_prepare(download_config=config)
         return builder
     except (OSError, AssertionError, tfds.download.DownloadError) as error:
-        raise _CannotPrepare(error, manual.strip().rstrip(".")) from error
+        way_out = manual.strip().rstrip(".") or elsewhere
+        raise _CannotPrepare(error, way_out) from error
     except ImportError as error:
         if "tensorflow" in str(error):
             raise _CannotPrepare("that needs TensorFlow", elsewhere) from error

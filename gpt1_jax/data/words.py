@@ -22,17 +22,9 @@ import sentencex
 
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.config.reading import ReadingConfig
-from gpt1_jax.data.records import (
-    FORMATS,
-    format_of,
-    open_file,
-    read_rows,
-    require_column,
-    split_lines,
-)
-from gpt1_jax.data.records import (
-    read_lines as read_text_lines,
-)
+from gpt1_jax.data import streams
+from gpt1_jax.data.records import cell_text, read_rows, require_column
+from gpt1_jax.data.streams import FORMATS, format_of, unpacked_name
 from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
@@ -88,7 +80,7 @@ def check_words_source(source: str, words_column: str) -> None:
     Raises:
       UserError: naming the endings, or the key that is missing or should not be set.
     """
-    is_text, is_table = source.lower().endswith(_TEXT), bool(format_of(source))
+    is_text, is_table = unpacked_name(source).endswith(_TEXT), bool(format_of(source))
     if not (is_text or is_table):
         raise UserError(
             f"config.input={source!r} must end in {_TEXT} (text) or in "
@@ -114,8 +106,8 @@ def read_lines(source: str) -> Iterator[Word]:
       UserError: naming a line that is not UTF-8; if the file is not plain text, or all
         lines are blank.
     """
-    with open_file(source) as file:
-        yield from _filled_lines(read_text_lines(file, source), source)
+    with streams.open_file(source) as file:
+        yield from _filled_lines(streams.read_lines(file, source), source)
 
 
 def lines_of(text: str, name: str) -> Iterator[Word]:
@@ -128,7 +120,7 @@ def lines_of(text: str, name: str) -> Iterator[Word]:
     Raises:
       UserError: naming a line with half of a character; or if all lines are blank.
     """
-    return _filled_lines(split_lines(text), name)
+    return _filled_lines(streams.split_lines(text), name)
 
 
 def _filled_lines(lines: Iterable[str], name: str) -> Iterator[Word]:
@@ -148,7 +140,7 @@ def read_column(source: str, column: str, text_column: str = "") -> Iterator[Wor
     """The words in a column of a table, with all cells of their rows.
 
     Args:
-      source: a `.csv` or `.tsv` file with a header, or a `.jsonl` file.
+      source: a file of `FORMATS`.
       column: the column; a cell may hold several words, or a line.
       text_column: a column whose value changes where a new text begins; "" if all rows
         are one text.
@@ -160,27 +152,25 @@ def read_column(source: str, column: str, text_column: str = "") -> Iterator[Wor
     """
     names: list[str] = []
     number, text = 0, ""
-    with open_file(source) as file:
-        for where, cells in read_rows(file, source, format_of(source)):
-            for name in filter(None, (column, text_column)):
-                require_column(cells, name, where)
-            names = names or list(cells)
-            if cells.keys() != set(names):
-                raise UserError(
-                    f"{where}: the row's columns are {', '.join(cells)}, those of the "
-                    f"first {', '.join(names)}; give all rows the same."
-                )
-            cells = {name: cells[name] for name in names}
-            word = cells[column]
-            if not isinstance(word, str) or not word.strip():
-                raise UserError(
-                    f"{where}: the column {column!r} holds {brief(word)}, not a word; "
-                    "remove the row, or write its word."
-                )
-            check_encodable(word, where)
-            previous, text = text, str(cells[text_column]) if text_column else ""
-            number += not number or text != previous
-            yield Word(number, end=len(word), word=word, where=where, cells=cells)
+    for where, cells in read_rows(source):
+        for name in filter(None, (column, text_column)):
+            require_column(cells, name, where)
+        names = names or list(cells)
+        if cells.keys() != set(names):
+            raise UserError(
+                f"{where}: the row's columns are {', '.join(cells)}, those of the "
+                f"first {', '.join(names)}; give all rows the same."
+            )
+        cells = {name: cells[name] for name in names}
+        word = cell_text(cells[column], column, where)
+        if not word.strip():
+            raise UserError(
+                f"{where}: the column {column!r} holds {brief(cells[column])}, not a "
+                "word; remove the row, or write its word."
+            )
+        previous, text = text, str(cells[text_column]) if text_column else ""
+        number += not number or text != previous
+        yield Word(number, end=len(word), word=word, where=where, cells=cells)
     if not names:
         raise UserError(f"{source} holds no row of words.")
 

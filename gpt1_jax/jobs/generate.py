@@ -6,7 +6,8 @@ from typing import Any
 from gpt1_jax.config.models import GenerateConfig
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import format_json, locate, write_whole
-from gpt1_jax.data.records import STANDARD_INPUT, read_input
+from gpt1_jax.data.records import cell_text, read_input, require_column
+from gpt1_jax.data.streams import STANDARD_INPUT
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.decoding import Continuation
@@ -92,12 +93,10 @@ def read_prompts(source: str) -> list[str]:
     """
     prompts = []
     for where, row in read_input(source, "prompt"):
-        prompt = row if isinstance(row, str) else row.get("prompt")
-        if not isinstance(prompt, str):
-            raise UserError(
-                f'{where}: there is no text "prompt"; the columns are {sorted(row)}.'
-            )
-        prompts.append(prompt)
+        cell = row if isinstance(row, str) else require_column(row, "prompt", where)
+        if cell is None:
+            raise UserError(f"{where}: the column 'prompt' holds no text.")
+        prompts.append(cell_text(cell, "prompt", where))
     return prompts
 
 

@@ -371,8 +371,7 @@ class StepScores(Generic[Examples]):
     def predictions(self, run: ScoredRun, step: int, task: str) -> list[dict[str, Any]]:
         """The predictions behind a score, if they are written as JSON lines."""
         path = self._file("predictions", run, step, task, "jsonl")
-        with path.open("rb") as lines:
-            return [cells for _, cells in read_rows(lines, str(path), "json")]
+        return [cells for _, cells in read_rows(path)]
 
     def _missing_tasks(self, run: ScoredRun, step: int) -> list[str]:
         return [t for t in run.tasks if (run.name, step, t) in self._missing]

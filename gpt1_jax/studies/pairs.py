@@ -10,11 +10,12 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from gpt1_jax.data.documents import find_files
 from gpt1_jax.data.files import locate
-from gpt1_jax.data.records import FORMATS, format_of, require_column
-from gpt1_jax.data.text import brief
+from gpt1_jax.data.records import cell_text, require_column
+from gpt1_jax.data.streams import FORMATS, format_of, unpacked_name
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.interop.datasets import fetch_tasks
@@ -29,7 +30,6 @@ from gpt1_jax.studies.config import PairsDataConfig
 from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.examples import check_records, load_split, read_records
 from gpt1_jax.tasks.task import (
-    BLANK_LABELS,
     Example,
     FileLayout,
     Inputs,
@@ -37,6 +37,7 @@ from gpt1_jax.tasks.task import (
     Record,
     Target,
     Task,
+    is_blank,
 )
 
 BLIMP, CUSTOM = "blimp", "custom"
@@ -165,12 +166,13 @@ def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
                 f"config.data.files: {path} ends in {path.suffix!r}; pairs are read "
                 f"from {', '.join(FORMATS)}."
             )
-        if path.stem in tasks:
+        name = Path(path.name[: len(unpacked_name(path.name))]).stem
+        if name in tasks:
             raise UserError(
-                f"config.data.files names two files {path.stem!r}, whose scores would "
-                "have one name; rename one."
+                f"config.data.files names two files {name!r}, whose scores would have "
+                "one name; rename one."
             )
-        tasks[path.stem] = _own_task(data, str(path), path.stem)
+        tasks[name] = _own_task(data, str(path), name)
     if not tasks:
         raise UserError(f"config.data.files={data.files!r} names no file.")
     return list(tasks.values())
@@ -192,7 +194,7 @@ def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
             text=(context,),
             choices=data.sentences,
             fewer_choices=listed,
-            may_be_empty=True,  # a context; an empty sentence is refused as an answer
+            may_be_empty="all",  # a context; an empty sentence is refused as an answer
         ),
         target=Target(
             labels=CANDIDATES if listed else data.sentences,
@@ -224,12 +226,9 @@ def _prepare_own(data: PairsDataConfig, file: str, record: Record) -> Record:
 
     for sentence in data.sentences:  # before columns of ours are among those named
         require_column(columns, sentence, record.where)
-    context, good = cell(data.context, ""), cell(data.good, 0)
-    if not isinstance(context, str):
-        raise UserError(
-            f"{record.where}: column {data.context!r} holds {brief(context)}, not text."
-        )
-    if good in BLANK_LABELS:
+    context = cell_text(cell(data.context, ""), data.context, record.where)
+    good = cell(data.good, 0)
+    if is_blank(good):
         raise UserError(f"{record.where}: there is no label in column {data.good!r}.")
     if context.strip():
         context = f"{context.rstrip()} "

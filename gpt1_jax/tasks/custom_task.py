@@ -14,7 +14,14 @@ from gpt1_jax.data.records import parse_number, require_column
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
-from gpt1_jax.tasks.task import BLANK_LABELS, Inputs, Target, Task, label_name
+from gpt1_jax.tasks.task import (
+    Inputs,
+    Target,
+    Task,
+    is_blank,
+    label_key,
+    label_name,
+)
 
 _BETWEEN_TEXTS = "|||"  # in a template
 _FORMATTER = string.Formatter()
@@ -43,6 +50,7 @@ def custom_task(config: FinetuneConfig) -> Task:
             text=columns,
             choices=custom.choices,
             formats=formats,
+            may_be_empty="some" if len(columns) > 1 else "none",
         ),
         target=Target(
             labels=() if scored else custom.labels,
@@ -196,11 +204,10 @@ def _check_metrics(task: Task) -> None:
 
 def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
     """The different labels in a column of the training file, sorted."""
-    labels = {
-        label_name(record.columns[column], record.where)
-        for record in read_own_file("train", paths)
-        if record.columns.get(column) not in BLANK_LABELS
-    }
+    labels: dict[str, str] = {}  # where each is first
+    for record in read_own_file("train", paths):
+        if not is_blank(cell := record.columns.get(column)):
+            labels.setdefault(label_name(cell, record.where), record.where)
     if not labels:
         records = list(read_own_file("train", paths))
         for record in records:
@@ -211,6 +218,7 @@ def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
             f"{paths['train']} has no labels in its column {column!r}; name another "
             "with --config.custom.label."
         )
+    _refuse_alike(labels)
     if fractions := sorted(filter(_is_fraction, labels)):
         raise UserError(
             f"Column {column!r} of {paths['train']} holds numbers such as "
@@ -221,6 +229,20 @@ def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
     if all(re.fullmatch("-?[0-9]+", label) for label in labels):
         return tuple(sorted(labels, key=lambda label: (int(label), label)))
     return tuple(sorted(labels))
+
+
+def _refuse_alike(labels: Mapping[str, str]) -> None:
+    """Refuses two labels that are hardly meant as two, given where each is first."""
+    known: dict[str, str] = {}
+    for label, where in labels.items():
+        other = known.setdefault(label_key(label), label)
+        if other != label:
+            raise UserError(
+                f"{where}: label {label!a} looks like {other!a} of "
+                f"{labels[other]}, written in another way (case, Unicode form or "
+                "number). Write both alike; if they are two labels, list all in "
+                "--config.custom.labels."
+            )
 
 
 def _is_fraction(label: str) -> bool:

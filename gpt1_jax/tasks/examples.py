@@ -29,20 +29,24 @@ from etils import epath
 from gpt1_jax.config.finetune import CUSTOM_TASK, TaskDataConfig
 from gpt1_jax.data.files import find_files, from_where, locate
 from gpt1_jax.data.records import (
-    FORMATS,
-    format_of,
-    open_file,
-    parse_json_object,
-    read_pieces,
+    read_json_object,
     read_rows,
     require_column,
+    warn_once,
 )
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.tfds import open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.batches import EncodedExamples, draw_examples
-from gpt1_jax.tasks.task import NO_LABEL, Example, FileLayout, Record, Task
+from gpt1_jax.tasks.task import (
+    NO_LABEL,
+    EmptyText,
+    Example,
+    FileLayout,
+    Record,
+    Task,
+)
 from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
 SPLITS = ("train", "dev", "test")
@@ -81,6 +85,7 @@ def load_task(
         source=config.source,
         directory=config.dir,
         paths=config.paths(),
+        skip_empty=config.skip_empty,
     )
     train, dev = read("train"), read("dev")
     _refuse_same(task, train, dev)
@@ -170,6 +175,7 @@ def load_split(
     source: str,
     directory: str,
     paths: Mapping[str, str] | None = None,
+    skip_empty: bool = False,
 ) -> list[Example]:
     """Reads and checks the examples of a split, its subsets one after another.
 
@@ -180,6 +186,7 @@ def load_split(
       directory: the data folder; for "tfds" its data_dir, empty for its default; not
         used by "hub" and "files".
       paths: for the source "files", the file of each split: see `read_own_file`.
+      skip_empty: whether rows without text are passed over, with one warning.
 
     Returns:
       The examples in the order of the source; those of a divided dev split in the
@@ -201,7 +208,9 @@ def load_split(
         records = read_own_file(published, paths or {})
     else:
         records = _read_files(task, published, source, locate(directory))
-    examples = check_records(task, records, needs_label=split != "test")
+    examples = check_records(
+        task, records, needs_label=split != "test", skip_empty=skip_empty
+    )
     if not examples:
         raise UserError(
             f"{task.title}: the {split} split of source {source!r} holds no examples; "
@@ -223,24 +232,46 @@ def count_training_examples(task: Task, config: TaskDataConfig) -> int:
             source=config.source,
             directory=config.dir,
             paths=config.paths(),
+            skip_empty=config.skip_empty,
         )
     )
 
 
 def check_records(
-    task: Task, records: Iterable[Record], *, needs_label: bool
+    task: Task,
+    records: Iterable[Record],
+    *,
+    needs_label: bool,
+    skip_empty: bool = False,
 ) -> list[Example]:
     """The checked examples of records, with the numbers of these.
+
+    Args:
+      task: the task.
+      records: rows of a source.
+      needs_label: False for test splits, whose labels may be withheld.
+      skip_empty: whether rows without text are passed over, with one warning.
 
     Raises:
       UserError: as `Task.check_record` does.
     """
-    checked = (task.check_record(each, needs_label=needs_label) for each in records)
-    return [
-        example._replace(number=number)
-        for number, example in enumerate(checked)
-        if example is not None
-    ]
+    examples, empty = [], []
+    for number, record in enumerate(records):
+        try:
+            example = task.check_record(record, needs_label=needs_label)
+        except EmptyText:
+            if not skip_empty:
+                raise
+            empty.append(record.where)
+        else:
+            if example is not None:
+                examples.append(example._replace(number=number))
+    if empty:
+        warn_once(
+            f"{task.title}: {len(empty):,} rows without text are passed over; the "
+            f"first is {empty[0]}."
+        )
+    return examples
 
 
 def _divide(task: Task, examples: list[Example], split: str) -> list[Example]:
@@ -362,8 +393,8 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
 
     Args:
       split: "train", "dev" or "test".
-      paths: a file for each split, of `FORMATS`, whose fields or first line name
-        the task's columns.
+      paths: a file for each split, of any format of `read_rows`, whose fields or
+        first line name the task's columns.
 
     Raises:
       MissingData: if no file is given, or it does not exist.
@@ -375,11 +406,6 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
             f"--config.data.{split}=FILE."
         )
     path = locate(paths[split])
-    if not format_of(path.name):
-        raise UserError(
-            f"{path} ends in {path.suffix!r}; examples are read from "
-            f"{', '.join(FORMATS)}."
-        )
     if not path.exists():
         raise MissingData(f"The {split} file {path} does not exist{from_where(path)}.")
     yield from read_records(path)
@@ -406,19 +432,16 @@ def read_records(
         yield from _read_passages(path, subset)
         return
     columns = layout.columns
-    with open_file(path) as file:
-        rows = read_rows(
-            file,
-            str(path),
-            format_of(path.name),
-            header=not any(isinstance(theirs, int) for theirs in columns.values()),
-            as_published=bool(columns),
-            skip_short=layout.may_be_short,
-        )
-        for where, cells in rows:
-            if columns:
-                cells = _rename_columns(cells, columns, where, optional)
-            yield Record(cells, where, subset)
+    rows = read_rows(
+        path,
+        header=not any(isinstance(theirs, int) for theirs in columns.values()),
+        as_published=bool(columns),
+        skip_short=layout.may_be_short,
+    )
+    for where, cells in rows:
+        if columns:
+            cells = _rename_columns(cells, columns, where, optional)
+        yield Record(cells, where, subset)
 
 
 def _rename_columns(
@@ -444,10 +467,7 @@ def _rename_columns(
 def _read_passages(folder: epath.Path, subset: str) -> Iterator[Record]:
     """The questions of RACE's passages, each passage a file of JSON."""
     for path in find_files(folder, "*.txt"):
-        where = f"{path}:1"
-        with open_file(path) as file:
-            text = "".join(read_pieces(file, str(path), may_be_json=True))
-        passage = parse_json_object(text, where)
+        where, passage = read_json_object(path)
         named = {("example_id" if k == "id" else k): v for k, v in passage.items()}
         yield from _questions(named, where, subset)
 

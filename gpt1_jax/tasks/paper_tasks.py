@@ -234,7 +234,7 @@ _PAPER_TASKS = (
             "multiple_choice",
             ("article", "question"),
             choices=("options",),
-            may_be_empty=True,  # some questions are: the passage itself has the gap
+            may_be_empty="all",  # some questions are: the passage itself has the gap
         ),
         target=Target(("A", "B", "C", "D"), column="answer"),
         metrics=("accuracy",),
@@ -332,7 +332,7 @@ _PAPER_TASKS = (
     _glue_task(
         "qqp",
         "QQP",
-        Inputs("similarity", ("question1", "question2"), may_be_empty=True),
+        Inputs("similarity", ("question1", "question2"), may_be_empty="all"),
         Target(("not_duplicate", "duplicate")),
         {
             "train": {
@@ -409,7 +409,7 @@ _BABYLM_TASKS = (
             ("question", "answer", "paragraph"),
             formats=("Question: {question} Answer: {answer}", "{paragraph}"),
             cut_longer=True,
-            may_be_empty=True,  # as for BabyLM's evaluation
+            may_be_empty="all",  # as for BabyLM's evaluation
         ),
         target=Target(_NO_YES),
         metrics=("accuracy",),

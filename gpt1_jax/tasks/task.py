@@ -3,17 +3,21 @@
 import dataclasses
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gpt1_jax.data.records import parse_number, require_column
+from gpt1_jax.data.records import cell_text, parse_number, require_column
 from gpt1_jax.data.text import brief
 from gpt1_jax.errors import UserError
 
 NO_LABEL = -1  # TFDS' label for an example without one
-BLANK_LABELS = (None, "")
 _WITHHELD_LABELS = ("-", "hidden", NO_LABEL)  # as published data marks them
 _ID_COLUMNS = ("idx", "id", "index")  # TFDS', users', the GLUE files'
+
+
+class EmptyText(UserError):
+    """A row lacks the text that a task needs."""
 
 
 class Record(NamedTuple):
@@ -89,7 +93,8 @@ class Inputs:
       wording: column -> value -> the text that replaces it.
       cut_longer: whether the longer text of a pair is cut first. Otherwise each text
         gets half the room, as in the released code.
-      may_be_empty: whether a text may be empty, as some are in the published data.
+      may_be_empty: which texts of an example may be empty: "none", "some" (not all of
+        them) or "all", as in some published data.
     """
 
     transform: str
@@ -99,7 +104,7 @@ class Inputs:
     formats: tuple[str, ...] = ()
     wording: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     cut_longer: bool = False
-    may_be_empty: bool = False
+    may_be_empty: str = "none"
 
     def format_text(self, example: Example) -> tuple[str, ...]:
         """The texts of an example that the model reads, as `formats` says."""
@@ -109,12 +114,19 @@ class Inputs:
 
     def read_text(self, record: Record) -> tuple[str, ...]:
         """The texts of a record, as the columns hold them or as `wording` has it."""
-        return self._texts(record, self.text)
+        texts = self._texts(record, self.text, self.may_be_empty != "none")
+        if self.may_be_empty == "some" and not any(map(_is_filled, texts)):
+            raise EmptyText(
+                f"{record.where}: the texts in columns {', '.join(self.text)} are all "
+                f"empty.{_SKIP}"
+            )
+        return texts
 
     def read_choices(self, record: Record, most: int) -> tuple[str, ...]:
         """The choices of a record; `most` of them, or fewer if it may have fewer."""
+        may_be_empty = self.may_be_empty == "all"
         if len(self.choices) != 1:
-            return self._texts(record, self.choices)
+            return self._texts(record, self.choices, may_be_empty)
         column = self.choices[0]
         values = require_column(record.columns, column, record.where)
         least = 2 if self.fewer_choices else most
@@ -124,28 +136,34 @@ class Inputs:
                 f"{record.where}: column {column!r} holds {brief(values)}, not a list "
                 f"of {number} texts, one for each label."
             )
-        return tuple(self._text(value, column, record.where) for value in values)
+        where = record.where
+        return tuple(self._text(value, column, where, may_be_empty) for value in values)
 
-    def _texts(self, record: Record, columns: tuple[str, ...]) -> tuple[str, ...]:
+    def _texts(
+        self, record: Record, columns: tuple[str, ...], may_be_empty: bool
+    ) -> tuple[str, ...]:
+        where = record.where
+        cells = [require_column(record.columns, column, where) for column in columns]
         return tuple(
-            self._text(
-                require_column(record.columns, column, record.where),
-                column,
-                record.where,
-            )
-            for column in columns
+            self._text(cell, column, where, may_be_empty)
+            for column, cell in zip(columns, cells, strict=True)
         )
 
-    def _text(self, value: Any, column: str, where: str) -> str:
-        if not isinstance(value, str):
-            raise UserError(
-                f"{where}: column {column!r} holds {brief(value)}, not text."
-            )
-        value = self.wording.get(column, {}).get(value, value)
-        empty = not any(c.isprintable() and not c.isspace() for c in value)
-        if empty and not self.may_be_empty:
-            raise UserError(f"{where}: the text in column {column!r} is empty.")
-        return value
+    def _text(self, cell: Any, column: str, where: str, may_be_empty: bool) -> str:
+        if cell is None and self.may_be_empty != "some":
+            raise EmptyText(f"{where}: column {column!r} holds None, not text.{_SKIP}")
+        text = cell_text(cell, column, where)
+        text = self.wording.get(column, {}).get(text, text)
+        if not (may_be_empty or _is_filled(text)):
+            raise EmptyText(f"{where}: the text in column {column!r} is empty.{_SKIP}")
+        return text
+
+
+_SKIP = " In training, --config.data.skip_empty=True passes over such rows."
+
+
+def _is_filled(text: str) -> bool:
+    return any(c.isprintable() and not c.isspace() for c in text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +192,7 @@ class Target:
     def read(self, record: Record) -> int | float | None:
         """The label or score of a record; None if it has none or withholds it."""
         value = record.columns.get(self.column)
-        if value in BLANK_LABELS:
+        if is_blank(value):
             return None
         try:
             if self.score_range:
@@ -193,12 +211,19 @@ class Target:
         # Of labels -1 and 1, a 0 is neither, not the first.
         positions = 0 if self._has_numbers_as_names() else len(self.labels)
         number = _whole_number(value)
+        if isinstance(value, bool) and self.numbers_are_names:
+            number = NO_LABEL  # not the first or the second label
         if not 0 <= number < positions:
             names = f"one of {list(self.labels)}"
             expected = f"neither {names} nor a number from 0 to {positions - 1}"
             if self.numbers_are_names:
                 expected = f"not {names}; name all with --config.custom.labels=A,B"
-            raise UserError(f"{record.where}: label {brief(value)} is {expected}.")
+            alike = {label_key(each): each for each in self.labels}
+            near = alike.get(label_key(str(value).strip()))
+            hint = f" It looks like {near!a}; write both alike." if near else ""
+            raise UserError(
+                f"{record.where}: label {brief(value)} is {expected}.{hint}"
+            )
         return number
 
     def _has_numbers_as_names(self) -> bool:
@@ -304,19 +329,19 @@ class Task:
           The example, or None if it is to be left out.
 
         Raises:
-          UserError: naming the place, and the column that is missing, empty or out of
-            range.
+          EmptyText: if it lacks the text that the task needs.
+          UserError: naming the place, and the column that is missing or out of range.
         """
         record = self.published.prepare(record)
         label = self.target.read(record)
         if label is None and self.target.drop_unlabelled:
             return None
+        text = self.inputs.read_text(record)
         if label is None and needs_label:
             raise UserError(
                 f"{record.where}: the example has no label in column "
                 f"{self.target.column!r}; training and scores need one."
             )
-        text = self.inputs.read_text(record)
         choices = self.inputs.read_choices(record, len(self.target.labels))
         if choices and label is not None and label >= len(choices):
             raise UserError(
@@ -342,15 +367,26 @@ class Task:
         return "" if value is None else str(value)
 
 
+def is_blank(value: Any) -> bool:
+    """Whether a cell holds no label: nothing, NaN or white space."""
+    return value is None or value != value or str(value).strip() == ""
+
+
 def label_name(value: Any, where: str) -> str:
-    """A label as text, whether the source holds text or a number.
+    """A label as text, whether the source holds text or a number; no blanks around it.
 
     Raises:
       UserError: if it is neither.
     """
     if isinstance(value, list | dict):
         raise UserError(f"{where}: label {brief(value)} is neither text nor a number.")
-    return str(value)
+    return str(value).strip()
+
+
+def label_key(name: str) -> str:
+    """The same for labels that differ only in case, Unicode form or as 1 and 1.0."""
+    name = unicodedata.normalize("NFC", name).casefold()
+    return re.sub(r"(?<=^\d)(\d*)\.0+$", r"\1", name)
 
 
 def _whole_number(value: Any) -> int:

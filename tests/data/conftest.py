@@ -29,6 +29,7 @@ def data_config(tmp_path) -> Callable[..., DataConfig]:
             valid="",
             valid_fraction=0.1,
             text_field="text",
+            skip_empty=False,
             document_separator="",
             tfds_feature="text",
             tfds_data_dir="",

@@ -1,4 +1,4 @@
-"""Rows are read and written one by one; files appear whole or not at all."""
+"""Rows are written one by one; files appear whole or not at all."""
 
 import csv
 import io
@@ -10,20 +10,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from gpt1_jax.data.records import (
-    read_input,
-    read_number,
-    read_rows,
-    require_column,
-    split_lines,
-)
 from gpt1_jax.data.tables import (
     check_library,
     format_table,
     open_arrays,
     open_table,
 )
-from gpt1_jax.errors import UserError
 
 KINDS = {"number": int, "value": float}
 ROWS = [
@@ -86,221 +78,6 @@ def test_tsv_has_no_quotes_and_a_space_for_a_tab_or_a_line_end(tmp_path):
         "",
     ]
     assert (tmp_path / "b.tsv").read_text().splitlines()[1] == '"a b\t4\t1.000000\t'
-
-
-# --- rows that are read -------------------------------------------------------
-
-
-def rows(data, format_name, **options):
-    return list(read_rows(io.BytesIO(data), "a", format_name, **options))
-
-
-@pytest.mark.parametrize(
-    ("format_name", "data"),
-    [
-        ("csv", b'x,y\r\n\r\n1,"a\nb"\r\n2,c\n'),
-        ("tsv", b"x\ty\n\n1\ta b\n\n2\tc"),
-        ("json", b'\n\n{"x": "1", "y": "a b"}\n  \n{"x": "2", "y": "c"}'),
-        ("json", b'\n\n{"x": "1", "y": "a b"}\n  \n{"x": "2", "y": "c"}'),
-    ],
-)
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_rows_have_their_line_and_cells_by_column(format_name, data, mark):
-    (where, one), (last, two) = rows(mark + data, format_name)
-    assert (one["x"], one["y"].split()) == ("1", ["a", "b"])
-    assert two == {"x": "2", "y": "c"}
-    assert (where, last) == ("a:3", "a:5")
-
-
-def test_rows_of_a_json_list_have_their_place_in_it():
-    assert rows(b'\xef\xbb\xbf\n[{"x": 1},\r\n\r\n{"x": [2]}\n]\n', "json") == [
-        ("a, object 1 of the list", {"x": 1}),
-        ("a, object 2 of the list", {"x": [2]}),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("cell", "number"),
-    [
-        *(("312", 312), (" -2.5 ", -2.5), ("+.5", 0.5), ("7.", 7), ("3e-05", 3e-5)),
-        *((4, 4), (2.5, 2.5), (np.float32(0.5), 0.5)),
-        *(("NA", None), ("", None), (None, None), (math.nan, None)),
-    ],
-)
-def test_a_number_is_read_from_its_cell(cell, number):
-    assert read_number({"x": cell}, "x", "a:1") == number
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
-        *("1_000", "٣٤", "２", "1,5", "1e", "0x1F", "inf", "1e999", "1 0", "1\n2"),
-        *(math.inf, 10**400, True, [1], {}),
-        "1" * 100_000 + "x",
-    ],
-    ids=lambda cell: f"{cell!r:.20}",
-)
-def test_what_is_no_plain_number_is_named(cell):
-    with pytest.raises(UserError, match=r"a:1: column 'x' holds .*, not a number such"):
-        read_number({"x": cell}, "x", "a:1")
-
-
-def test_rows_of_a_table_without_a_header_are_numbered():
-    assert rows(b"1\t2\n", "tsv", header=False) == [("a:1", {0: "1", 1: "2"})]
-
-
-@pytest.mark.parametrize(
-    ("format_name", "data", "message"),
-    [
-        ("csv", b'x\n"a', "a:2: this is not CSV: unexpected end of data"),
-        ("csv", b'x\n"a" b\n', "a:2: this is not CSV: "),
-        ("csv", b"x\ncaf\xe9\n", "a:2: byte 0xe9 is not UTF-8"),
-        (
-            "csv",
-            b"item;word;rt\n1;the;310,5\n",
-            "a:2: the row has 2 .* has 1. .* by semicolons: save it with commas",
-        ),
-        (
-            "csv",
-            b'"x";"y"\n1;2\n',
-            "a:1: this is not CSV.* separated by semicolons: sa",
-        ),
-        (
-            "csv",
-            b'"x"\t"y"\n',
-            "a:1: this is not CSV.* separated by tabs: end its name",
-        ),
-        ("csv", b'x,"y" z\n', "a:1: this is not CSV: [^.]*\\.$"),
-        ("tsv", b"x\ty\n1\n", "a:2: the row has 1 columns, and the first line has 2"),
-        ("tsv", b"x\n1\t2\n", "a:2: the row has 2 columns, and the first line has 1"),
-        ("tsv", b"x\tx\n", "a:1: two columns are named 'x'"),
-        ("json", "{}".encode("utf-16"), "a is UTF-16 text, not UTF-8"),
-        ("json", "{}".encode("utf-16-be"), "a is UTF-16BE text, not UTF-8"),
-        ("json", b"{}\n{", "a:2: this is not JSON"),
-        ("json", b"\n[{},\n{", "a, object 2 of the list: this is not JSON"),
-        ("json", b'{}\n{"a": ["\\udc00"]}', "a:2: '.udc00' in .* half of a character"),
-    ],
-)
-def test_rows_that_cannot_be_read_are_named(format_name, data, message):
-    with pytest.raises(UserError, match=f"^{message}"):
-        rows(data, format_name)
-
-
-def test_a_cell_of_csv_may_be_long(monkeypatch):
-    """The library's own limit is 131,072 characters, and it holds for other code."""
-    limit, text = csv.field_size_limit(), "a, " * 100_000
-    assert rows(f'x,y\n"{text}",1\n'.encode(), "csv") == [
-        ("a:2", {"x": text, "y": "1"})
-    ]
-    assert csv.field_size_limit() == limit
-    csv.field_size_limit(1000)  # as of a quote not closed
-    with pytest.raises(
-        UserError, match=r"^a:2: this is not CSV: field larger than .*1000"
-    ):
-        rows(b'x\n"' + b"a" * 2000, "csv")
-    assert csv.field_size_limit() == limit
-
-
-@pytest.mark.parametrize(
-    ("columns", "hint"),
-    [
-        (
-            ["item;word;rt"],
-            "semicolons: save it with commas, and its numbers with points",
-        ),
-        (["item\tword"], r"tabs: end its name in \.tsv"),
-        (["item,word"], r"commas: end its name in \.csv"),
-        (["item"], r"the columns are item\.$"),
-        (["item;x", "b"], r"the columns are item;x, b\.$"),
-        ([], r"the columns are \.$"),
-    ],
-)
-def test_a_missing_column_may_be_among_those_of_another_separator(columns, hint):
-    with pytest.raises(UserError, match=f"^a:2: there is no column 'word'.*{hint}"):
-        require_column(dict.fromkeys(columns, "1"), "word", "a:2")
-
-
-@pytest.mark.parametrize(
-    ("cell", "hint"),
-    [
-        ("310,5", r" Write decimals with a point, and write no comma\."),
-        ("1,000", r" Write decimals with a point, and write no comma\."),
-        ("a,5", ""),
-    ],
-)
-def test_a_decimal_comma_is_named(cell, hint):
-    with pytest.raises(
-        UserError, match=f"^a:2: .* '{cell}', not a number .*2\\.5\\.{hint}$"
-    ):
-        read_number({"rt": cell}, "rt", "a:2")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.json.gz", b"\x1f\x8b", "is JSON, not plain text"),
-        ("a.parquet", b"PAR1\x15", "is a Parquet file"),
-        ("a.html", b"<p>One</p>", "is HTML or XML"),
-        ("a.txt", b'{"text": "one"}\n{"text": "two"}\n', "is JSON, not plain text"),
-        ("a.txt", b"PK\x03\x04\n", "is a zip archive, not plain text. Unpack it"),
-        ("a", b"\x03\0\x07\0\x01\0", "holds binary data"),
-        ("a.csv", b"PAR1\x15\n", "is a Parquet file"),
-    ],
-)
-def test_what_is_given_to_a_model_is_text_or_rows(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=f"{name} {message}") as raised:
-        list(read_input(str(tmp_path / name), "prompt"))
-    assert "\n" not in str(raised.value) and "iconv" not in str(raised.value)
-
-
-def test_a_published_table_may_have_more_cells_or_fewer(caplog):
-    data = b"x\ty\tx\n1\t2\t3\t4\n5\n6\t7\n"
-    options = dict(as_published=True, skip_short=True)
-    assert rows(data, "tsv", **options) == [("a:2", {"x": "3", "y": "2"})]
-    assert caplog.messages == [
-        "2 rows with too few columns are left out; the first is a:3."
-    ]
-
-
-def test_three_line_ends_and_no_other_break():
-    text = "one\r\n\rtwo\u2028still\x0btwo\n\n\r\nlast"
-    lines = ["one\r\n", "\r", "two\u2028still\x0btwo\n", "\n", "\r\n", "last"]
-    assert list(split_lines(text)) == lines
-    assert list(split_lines("")) == []
-
-
-class Many(io.RawIOBase):
-    """A file of many equal lines."""
-
-    def __init__(self, line, count):
-        self.line, self.count = line, count
-
-    def readable(self):
-        return True
-
-    def readinto(self, buffer):
-        number = min(len(buffer) // len(self.line), self.count)
-        data = self.line * number
-        self.count -= number
-        buffer[: len(data)] = data
-        return len(data)
-
-
-@pytest.mark.parametrize("format_name", ["csv", "tsv", "json"])
-def test_memory_does_not_grow_with_the_rows(format_name):
-    line = b'{"x": "1"}\n' if format_name == "json" else b"x\n"
-
-    def peak(count):
-        tracemalloc.start()
-        given = io.BufferedReader(Many(line, count))
-        assert sum(1 for _ in read_rows(given, "a", format_name)) >= count - 1
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return most
-
-    peak(10)
-    assert peak(200_000) < peak(150_000) + 10_000
 
 
 # --- files of arrays ----------------------------------------------------------

@@ -379,7 +379,7 @@ def test_utf16_is_named_by_every_reader(write, encoding):
         lambda: read_prompts(source),
         lambda: check_new_examples(TASKS["sst2"], read_input(source, "example")),
     ):
-        with pytest.raises(ValueError, match=r"a\.txt is UTF-16.* iconv -f utf-16"):
+        with pytest.raises(ValueError, match=r"a\.txt (is|holds .*) UTF-16 text"):
             read()
 
 
@@ -409,7 +409,7 @@ def test_text_that_is_not_utf8_is_refused_by_its_line(write):
         list(read_lines(write("a.txt", b"one\ncaf\xe9\n")))
     with pytest.raises(ValueError, match=r"a\.txt:1: byte 0x92 .* -f windows-1252 "):
         list(read_lines(write("a.txt", b"He didn\x92t.\n")))
-    with pytest.raises(ValueError, match=r"a\.txt:2: byte 0xff .* is damaged there"):
+    with pytest.raises(ValueError, match=r"a\.txt:2: byte 0xff .* mend that place"):
         list(read_lines(write("a.txt", "café\n".encode() + b"caf\xff\n")))
     with pytest.raises(ValueError, match=r"b\.txt:3: byte 0xe9 is not UTF-8"):
         list(read_lines(write("b.txt", b"\xef\xbb\xbfone\rtwo\rcaf\xe9\rfour")))
@@ -465,7 +465,8 @@ def test_all_rows_are_one_text_by_default(write):
         ("a.csv", "w,b\nx,1\n", r"a\.csv:2: .* no column 'word'; .* are w, b\."),
         ("a.csv", "word,b\nx,1\n", r"a\.csv:2: there is no column 'item'"),
         ("a.csv", "word,item\nx,1\n ,1\n", r"a\.csv:3: .* 'word' holds ' ', not a"),
-        ("a.jsonl", '{"word": 3, "item": 1}\n', r"a\.jsonl:1: .*'word' holds 3, not"),
+        ("a.jsonl", '{"word": [3], "item": 1}\n', r"a\.jsonl:1: .*holds \[3\], not"),
+        ("a.jsonl", '{"word": null, "item": 1}\n', r"a\.jsonl:1: .*holds None, not"),
         (
             "a.jsonl",
             '{"word": "a", "item": 1}\n{"word": "a", "item": 1, "b": 2}\n',
@@ -484,7 +485,7 @@ def test_a_row_that_does_not_fit_is_named(write, name, content, message):
 @pytest.mark.parametrize(
     ("source", "column", "message"),
     [
-        ("a.doc", "", r"must end in \.txt \(text\) or in \.jsonl, \.tsv, \.csv"),
+        ("a.doc", "", r"must end in \.txt \(text\) or in \.jsonl, .*\.csv"),
         ("a.txt", "word", "plain text, which has none"),
         ("a.csv", "", "--config.words_column=NAME"),
     ],

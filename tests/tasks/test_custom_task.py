@@ -8,7 +8,11 @@ from tiny_tasks import finetune_config
 
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.custom_task import custom_task
-from gpt1_jax.tasks.examples import check_new_examples, load_split
+from gpt1_jax.tasks.examples import (
+    check_new_examples,
+    count_training_examples,
+    load_split,
+)
 from gpt1_jax.tasks.paper_tasks import TASKS, find_task, select_tasks
 from gpt1_jax.tasks.task import Record
 
@@ -174,8 +178,11 @@ def test_a_template_makes_texts_of_any_number_of_columns(tmp_path):
         "pair",
         ("a", "the author", "b"),
     )
-    with pytest.raises(UserError, match=r"csv:3: the text in column 'a' is empty"):
-        load_split(task, "train", source="files", directory="", paths=paths)
+    read = load_split(task, "train", source="files", directory="", paths=paths)
+    assert [task.inputs.format_text(each) for each in read] == [
+        ("why, by Poe {sic}", "because; why?"),
+        (", by c {sic}", "b; ?"),
+    ]
     rows = [
         ("here:1", {"a": "i", "b": "ii", "the author": "iii"}),
         ("here:2", "i\tj\tk"),
@@ -331,3 +338,114 @@ def test_as_many_scores_as_no_head_can_tell_apart_are_refused():
     with pytest.raises(UserError, match=r"set --config\.head\.score_loss=regression"):
         custom_task(custom_config(**scored))
     assert custom_task(custom_config(head__score_loss="regression", **scored))
+
+
+# --- rows as people have them ---------------------------------------------------
+
+
+def one_text(train, **overrides):
+    """The task of a file with the columns text and label."""
+    values = {"text": ("text",), "labels": (), **overrides}
+    (task,), _ = select_tasks(custom_config(train, **values))
+    return task
+
+
+def load_own(task, path, split="train", **options):
+    paths = {split: str(path)}
+    return load_split(task, split, source="files", directory="", paths=paths, **options)
+
+
+def test_blanks_around_columns_and_labels_mean_nothing(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text("label , text\n pos, one\npos ,two\nneg, three\n")
+    task = one_text(path)
+    assert task.target.labels == ("neg", "pos")
+    assert [each.label for each in load_own(task, path)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "first", "second"),
+    [
+        ((1, "x", 1.0), "'1.0'", "'1' of .*train.jsonl:1"),
+        (("1", "x", 1.0), "'1.0'", "'1' of .*train.jsonl:1"),
+        ((False, "x", "false"), "'false'", "'False' of .*train.jsonl:1"),
+        (("TRUE", "x", "True"), "'True'", "'TRUE' of .*train.jsonl:1"),
+        (
+            ("caf\u00e9", "x", "cafe\u0301"),
+            r"'cafe\\u0301'",
+            r"'caf\\xe9' of .*train.jsonl:1",
+        ),
+    ],
+)
+def test_labels_written_in_two_ways_are_named(training_file, labels, first, second):
+    path = training_file(labels)
+    message = rf"train\.jsonl:3: label {first} looks like {second}, written in another"
+    with pytest.raises(UserError, match=message):
+        select_tasks(custom_config(path, labels=()))
+    listed = tuple(map(str, labels))
+    (task,), _ = select_tasks(custom_config(path, labels=listed))
+    assert [each.label for each in load_own(task, path)] == [0, 1, 2]
+
+
+def test_the_number_1_and_the_text_1_are_one_label(training_file):
+    (task,), _ = select_tasks(custom_config(training_file((1, "1", 0)), labels=()))
+    assert task.target.labels == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("label", "near"), [("TRUE", "'True'"), (" true ", "'True'"), (False, "")]
+)
+def test_a_label_of_dev_written_in_another_way_is_named(training_file, label, near):
+    (task,), _ = select_tasks(custom_config(training_file(["True", "no"]), labels=()))
+    path = training_file([label])
+    with pytest.raises(UserError, match=r"jsonl:1: label .* is not one of") as raised:
+        load_own(task, path, "dev")
+    assert (f"It looks like {near}; write both alike" in str(raised.value)) == bool(
+        near
+    )
+
+
+EMPTY = ("", " ", "null", "NaN")
+
+
+@pytest.mark.parametrize("empty", EMPTY)
+def test_empty_rows_are_refused_by_line_or_passed_over(tmp_path, caplog, empty):
+    cell = empty if empty[:1] in ("n", "N") else f'"{empty}"'
+    rows = ['"one"', cell, '"two"', cell]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(f'{{"text": {c}, "label": "x"}}\n' for c in rows))
+    task = one_text(path, labels=("x", "y"))
+    with pytest.raises(UserError, match=r"jsonl:2: .*--config\.data\.skip_empty=True"):
+        load_own(task, path)
+    found = load_own(task, path, skip_empty=True)
+    assert [(each.text, each.number) for each in found] == [
+        (("one",), 0),
+        (("two",), 2),
+    ]
+    assert "2 rows without text are passed over; the first is" in caplog.text
+
+
+@pytest.mark.parametrize("how", [template("{a} by {b}"), {"text": ("a", "b")}])
+def test_one_empty_column_of_several_is_an_empty_piece(tmp_path, how):
+    path = tmp_path / "train.csv"
+    path.write_text("a,b,label\n,Poe,no\nRaven,,yes\n,,no\n")
+    (task,), _ = select_tasks(custom_config(path, **how))
+    with pytest.raises(UserError, match=r"csv:4: the texts in columns a, b are all em"):
+        load_own(task, path)
+    found = load_own(task, path, skip_empty=True)
+    assert [each.text for each in found] == [("", "Poe"), ("Raven", "")]
+    if "template" in how:
+        texts = [task.inputs.format_text(each) for each in found]
+        assert texts == [(" by Poe",), ("Raven by ",)]
+
+
+def test_a_configuration_may_pass_empty_rows_over(tmp_path):
+    """From the key to the examples."""
+    path = tmp_path / "train.csv"
+    path.write_text("text,label\none,no\n,yes\ntwo,yes\n")
+    config = custom_config(path, text=("text",), labels=())
+    config = dataclasses.replace(
+        config, data=dataclasses.replace(config.data, skip_empty=True)
+    )
+    (task,), config = select_tasks(config)
+    assert count_training_examples(task, config.data) == 2

@@ -100,11 +100,10 @@ def _read_label_numbers(run: Finished) -> list[int]:
             "fine-tuning again, which writes both."
         )
     numbers = []
-    with file.open("rb") as lines:
-        for where, row in read_rows(lines, str(file), "json"):
-            if (label := row.get("prediction")) not in task.target.labels:
-                raise damaged_results(file, f"no label of {task.title} at {where}")
-            numbers.append(task.target.labels.index(label))
+    for where, row in read_rows(file):
+        if (label := row.get("prediction")) not in task.target.labels:
+            raise damaged_results(file, f"no label of {task.title} at {where}")
+        numbers.append(task.target.labels.index(label))
     if len(numbers) != run.result["dev"]["n"]:
         raise damaged_results(
             file, f"{len(numbers)} predictions for {run.result['dev']['n']} examples"

@@ -16,7 +16,6 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.data.records import (
-    open_file,
     parse_number,
     read_number,
     read_rows,
@@ -291,7 +290,7 @@ def _sentence_task(part: Part) -> ZeroShotTask:
             text=("context", "ratio"),
             choices=("answers",),
             fewer_choices=True,
-            may_be_empty=True,  # a context; an empty answer is refused all the same
+            may_be_empty="all",  # a context; an empty answer is refused all the same
         ),
         target=Target(
             labels=CANDIDATES,
@@ -373,17 +372,16 @@ def _read_reading(path: epath.Path, tokenizer: Tokenizer) -> WordItems:
     rows: list[dict[str, Any]] = []
     numbers: list[Sequence[int]] = []
     measured = (*EYE_TRACKING, SELF_PACED, *READING_PREDICTORS)
-    with open_file(path) as file:
-        for where, cells in read_rows(file, str(path), "csv"):
-            record = Record(cells, where)
-            item, word, before, word_before = _cells(
-                record, "item", "word", "prev_item", "prev_word"
-            )
-            rows.append({name: read_number(cells, name, where) for name in measured})
-            own = [windows.add(item, word, where)]
-            if before.strip():
-                own.append(windows.add(before, word_before, where))
-            numbers.append(own)
+    for where, cells in read_rows(path, "csv"):
+        record = Record(cells, where)
+        item, word, before, word_before = _cells(
+            record, "item", "word", "prev_item", "prev_word"
+        )
+        rows.append({name: read_number(cells, name, where) for name in measured})
+        own = [windows.add(item, word, where)]
+        if before.strip():
+            own.append(windows.add(before, word_before, where))
+        numbers.append(own)
     if not rows:
         raise MissingData(f"{path} holds no words.")
     return WordItems(READING, rows, windows.windows, numbers)

@@ -19,12 +19,11 @@ import numpy as np
 from gpt1_jax.config.reading import DEFAULT_WORDS
 from gpt1_jax.data.documents import text_documents
 from gpt1_jax.data.records import (
-    format_of,
-    open_file,
     read_number,
     read_rows,
     require_column,
 )
+from gpt1_jax.data.streams import format_of
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
     ReadingWindow,
@@ -138,10 +137,9 @@ def _read_table(
 ) -> list[dict[str, Any]]:
     """The rows of a table in the order of the stories."""
     rows: list[dict[str, Any]] = []
-    with open_file(source) as file:
-        # A table of another ending has tabs, as Natural Stories' .tok has.
-        for where, cells in read_rows(file, source, format_of(source) or "tsv"):
-            rows.append(_read_row(data, cells, where, with_times))
+    # A table of another ending has tabs, as Natural Stories' .tok has.
+    for where, cells in read_rows(source, format_of(source) or "tsv"):
+        rows.append(_read_row(data, cells, where, with_times))
     if not rows:
         raise UserError(f"{source} holds no words, only the names of columns.")
     if data.position:

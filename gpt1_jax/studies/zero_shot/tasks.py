@@ -130,7 +130,7 @@ _DPR = Task(
         text=("before", "after"),
         choices=("candidates",),
         fewer_choices=True,
-        may_be_empty=True,  # a pronoun may be the first word
+        may_be_empty="all",  # a pronoun may be the first word
     ),
     target=Target(
         labels=CANDIDATES,

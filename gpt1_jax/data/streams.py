@@ -1,0 +1,245 @@
+"""Opens files and reads their text, piece by piece or line by line.
+
+A file is local, in a bucket or standard input, and may be compressed: what it begins
+with says how, not its name. Memory does not grow with its size. Rows are read by
+`gpt1_jax.data.records`.
+"""
+
+import bz2
+import codecs
+import contextlib
+import gzip
+import io
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
+
+from etils import epath
+
+from gpt1_jax.data.files import locate
+from gpt1_jax.data.text import refuse_lfs_pointer, refuse_other_content
+from gpt1_jax.errors import MissingPackage, UserError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    try:
+        from backports import zstd
+    except ImportError:  # it is in the extra text
+        zstd = None  # type: ignore[assignment]
+
+STANDARD_INPUT = "-"
+SUFFIXES = (".gz", ".bz2", ".xz", ".zst")  # of compressed files
+FORMATS = {  # of rows, by the suffix of a file's name
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
+    **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"},
+}
+unpacked_sizes: dict[str, int] = {}  # of compressed files read to their end, by name
+LONGEST_LINE = 1 << 26  # characters: more than any book has
+_PIECE_BYTES = 1 << 18
+_HEAD_BYTES = 64
+
+# --- bytes: local, in a bucket or standard input, compressed or not -------------
+
+
+def _open_zstd(file: BinaryIO) -> Any:
+    # Windows of up to 2 GiB, as `zstd --long=31` writes.
+    return zstd.open(file, options={zstd.DecompressionParameter.window_log_max: 31})
+
+
+_UNPACK: Mapping[bytes, Callable[[BinaryIO], Any]] = {  # by a file's first bytes
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+    b"(\xb5/\xfd": _open_zstd,
+    b"P*M\x18": _open_zstd,  # pzstd's, which begin with a frame to be skipped
+}
+_DAMAGED: tuple[type[Exception], ...]
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
+if zstd:
+    _DAMAGED += (zstd.ZstdError,)
+
+
+def format_of(name: str) -> str:
+    """The format of rows in a file, by its name; "" if it is none of `FORMATS`."""
+    return FORMATS.get(epath.Path(unpacked_name(name)).suffix, "")
+
+
+def unpacked_name(name: str) -> str:
+    """A file's name in lower case, without the suffix of a compressed file."""
+    name = name.lower()
+    return name.removesuffix(next(filter(name.endswith, SUFFIXES), ""))
+
+
+def check_can_unpack(name: str) -> None:
+    """Refuses a file compressed by zstd if nothing here reads it, before any work.
+
+    Raises:
+      MissingPackage: with the command that installs what reads it.
+    """
+    if not zstd and name.lower().endswith(".zst"):
+        raise MissingPackage(
+            f"{name}, compressed by zstd, needs the extra text: pip install "
+            "'gpt1_jax[text]', or unpack it."
+        )
+
+
+@contextlib.contextmanager
+def open_file(
+    source: epath.PathLike, *, or_standard_input: bool = False
+) -> Iterator[BinaryIO]:
+    """Opens a file that the user names, and unpacks it if it is compressed.
+
+    Args:
+      source: the file.
+      or_standard_input: whether "-" stands for standard input.
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+      MissingPackage: if it is compressed by zstd, and what reads that is not installed.
+      UserError: if it is a Git LFS pointer.
+    """
+    name = str(source)
+    if or_standard_input and source == STANDARD_INPUT:
+        opened: Any = contextlib.nullcontext(sys.stdin.buffer)
+    else:
+        try:
+            opened = locate(name).open("rb")
+        except OSError as error:
+            another = f", or {STANDARD_INPUT} for standard input" * or_standard_input
+            raise FileNotFoundError(
+                f"{name} cannot be read ({error.strerror}); name another file{another}."
+            ) from error
+    with opened as file:
+        head = _head(file)
+        refuse_lfs_pointer(head, name)
+        hows = (how for mark, how in _UNPACK.items() if head.startswith(mark))
+        unpack = next(hows, None)
+        if unpack is _open_zstd:
+            check_can_unpack(f"{name.removesuffix('.zst')}.zst")
+        if not unpack:
+            yield file
+            return
+        unpacked = io.BufferedReader(unpack(file), _PIECE_BYTES)
+        yield unpacked
+        unpacked_sizes[name] = unpacked.tell()
+
+
+def _head(file: Any) -> bytes:
+    """The first bytes of an open file, which stay to be read."""
+    if hasattr(file, "peek"):  # also of a pipe, which cannot be rewound
+        return bytes(file.peek(_HEAD_BYTES)[:_HEAD_BYTES])
+    head = file.read(_HEAD_BYTES)
+    file.seek(0)
+    return bytes(head)
+
+
+# --- text -----------------------------------------------------------------------
+
+
+def read_pieces(
+    file: BinaryIO, name: str, *, may_be_json: bool = False
+) -> Iterator[str]:
+    """The text of an open file, in pieces that end where a line does.
+
+    A line of more than half a megabyte is in several.
+
+    Args:
+      file: the file, as `open_file` opens it.
+      name: its name, for messages.
+      may_be_json: whether JSON is expected, not plain text.
+
+    Raises:
+      UserError: naming the file and its first line that is not UTF-8; or if it is
+        damaged, or begins like another kind of file.
+    """
+    decoder, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
+    data = _read(file, name)
+    refuse_other_content(data, name, may_be_json=may_be_json)
+    while data:
+        yield _decode(decoder, data, name, line)
+        line += _count_line_ends(data)
+        data = _read(file, name)
+    yield _decode(decoder, data, name, line)
+
+
+def _read(file: BinaryIO, name: str) -> bytes:
+    try:
+        return file.read(_PIECE_BYTES) + file.readline(_PIECE_BYTES)
+    except _DAMAGED as error:
+        if getattr(error, "errno", None):  # not what the libraries raise
+            raise
+        raise UserError(
+            f"{name} is damaged or cut short as a compressed file ({error}); fetch or "
+            "write it again."
+        ) from error
+
+
+def _decode(decoder: Any, data: bytes, name: str, line: int) -> str:
+    try:
+        return str(decoder.decode(data, not data))
+    except UnicodeDecodeError as error:
+        line += _count_line_ends(error.object[: error.start])
+        raise UserError(
+            f"{name}:{line}: byte {error.object[error.start]:#04x} is not UTF-8 text. "
+            "Convert the file, for example with iconv -f windows-1252 -t utf-8, or "
+            "mend that place if the rest is UTF-8."
+        ) from error
+
+
+def _count_line_ends(data: bytes) -> int:
+    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+
+
+def read_plain_text(path: epath.PathLike, may_be_json: bool = False) -> Iterator[str]:
+    """The text of a file in pieces, with line ends as newlines.
+
+    Raises:
+      FileNotFoundError, UserError: as `open_file` and `read_pieces`.
+    """
+    with open_file(path) as file:
+        for piece in read_pieces(file, str(path), may_be_json=may_be_json):
+            if "\r" in piece:
+                piece = piece.replace("\r\n", "\n").replace("\r", "\n")
+            yield piece
+
+
+def read_lines(
+    file: BinaryIO, name: str, *, may_be_json: bool = False
+) -> Iterator[str]:
+    """The lines of an open file with their ends, as `split_lines` divides them.
+
+    Args:
+      file, name, may_be_json: as for `read_pieces`.
+
+    Raises:
+      UserError: as `read_pieces`, or naming a line that is longer than any book.
+    """
+    number, begun = 1, ""  # a line that may go on in the next piece
+    for piece in read_pieces(file, name, may_be_json=may_be_json):
+        text, begun = begun + piece, ""
+        for line in split_lines(text):
+            if begun:
+                yield begun
+                number += 1
+            begun = line
+        if begun.endswith("\n"):
+            yield begun
+            number, begun = number + 1, ""
+        elif len(begun) > LONGEST_LINE:
+            raise UserError(
+                f"{name}:{number}: the line has more than {LONGEST_LINE:,} "
+                "characters, which no text has; leave the file out."
+            )
+    if begun:
+        yield begun
+
+
+def split_lines(text: str) -> Iterator[str]:
+    r"""Lines with their ends, which are "\n", "\r\n" or "\r" everywhere.
+
+    Other breaks, such as U+2028, do not end a line.
+    """
+    return io.StringIO(text, newline="")

@@ -1,0 +1,199 @@
+"""Each job that reads a file reads every format and compression, to the same result."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+
+import pytest
+from made_up_tokenizer import Characters
+from tiny_run import load_config
+from tiny_tasks import finetune_config
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.data.documents import text_documents
+from gpt1_jax.data.records import read_input
+from gpt1_jax.data.words import check_words_source, read_column
+from gpt1_jax.jobs.generate import read_prompts
+from gpt1_jax.studies.config import PairsDataConfig
+from gpt1_jax.studies.pairs import load_pairs, select_pairs
+from gpt1_jax.studies.reading_times.words import count_words, load_timed_words
+from gpt1_jax.tasks.examples import check_new_examples, load_split
+from gpt1_jax.tasks.paper_tasks import select_tasks
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+zstd = pytest.importorskip("backports.zstd")
+
+BASE = {"init_from": "base"}
+# Numbers and bools are among the texts, as a table of one's own may have them.
+ROWS = [
+    {
+        "text": f'A "text", naïve \u2028 {number}',
+        "prompt": number,
+        "label": number % 2 == 0,
+        "good": f"It {number} is.",
+        "bad": f"It {number} are.",
+        "word": 1900 + number if number % 3 == 0 else f"w{number},",
+        "story": f"s{number // 4}",
+        "position": number % 4 + 1,
+        "time": 200.5 + number,
+    }
+    for number in range(12)
+]
+COMPRESS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd.compress,
+}
+
+
+def lines():
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
+
+
+def table():
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, list(ROWS[0]))
+    writer.writeheader()
+    writer.writerows(ROWS)
+    return file.getvalue()
+
+
+def tabs():
+    rows = [list(ROWS[0]), *(row.values() for row in ROWS)]
+    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
+
+def parquet():
+    file = io.BytesIO()
+    columns = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+    columns["word"] = [str(word) for word in columns["word"]]  # one type a column
+    pq.write_table(pa.table(columns), file, row_group_size=5)
+    return file.getvalue()
+
+
+FORMATS = {
+    ".jsonl": lines,
+    ".ndjson": lines,
+    ".json": lambda: json.dumps(ROWS, indent=1),
+    ".csv": table,
+    ".tsv": tabs,
+    ".parquet": parquet,
+}
+NAMES = [
+    f"a{suffix}{compression}"
+    for suffix in FORMATS
+    for compression in COMPRESS
+    if suffix != ".parquet" or not compression
+]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(name):
+        suffix = next(each for each in FORMATS if f"{each}." in f"{name}.")
+        content = FORMATS[suffix]()
+        content = content if isinstance(content, bytes) else content.encode()
+        compression = name.partition(suffix)[2]
+        (tmp_path / name).write_bytes(COMPRESS[compression](content))
+        return str(tmp_path / name)
+
+    return make
+
+
+# --- what each job reads of a file ----------------------------------------------
+
+
+def training_text(path):
+    (document,) = text_documents(path, "config.data.train", "text")
+    return "".join(document.blocks())
+
+
+def own_examples(path):
+    custom = {"custom__head": "classification", "custom__text": ("text", "prompt")}
+    config = finetune_config("custom", BASE, data__train=path, **custom)
+    (task,), _ = select_tasks(config)
+    examples = load_split(
+        task, "train", source="files", directory="", paths={"train": path}
+    )
+    assert task.target.labels == ("False", "True")
+    return [(each.text, each.label) for each in examples]
+
+
+def new_examples(path):
+    custom = {"head": "classification", "text": ("text",), "labels": ("no", "yes")}
+    custom = {f"custom__{name}": value for name, value in custom.items()}
+    (task,), _ = select_tasks(finetune_config("custom", BASE, **custom))
+    return [each.text for each in check_new_examples(task, read_input(path, "line"))]
+
+
+def pairs(path):
+    data = PairsDataConfig(
+        source="files",
+        dir="",
+        files=path,
+        sentences=("good", "bad"),
+        good="",
+        context="word",
+        paradigm="story",
+        max_pairs=0,
+    )
+    (task,) = select_pairs(("custom",), data)
+    assert task.task.name == "a"
+    windows = load_pairs(task, data, Characters(), 96).windows
+    return [(list(each.ids), each.num_context) for each in windows]
+
+
+def words(path):
+    check_words_source(path, "word")
+    return [(each.line, each.word) for each in read_column(path, "word", "story")]
+
+
+def timed_words(path):
+    config = load_config(
+        "custom",
+        "reading_times",
+        init_from="run",
+        data__times=path,
+        data__position="position",
+    )
+    config = config_lib.load(config.to_dict())
+    found = load_timed_words(config, lambda word: (0.0, True), Characters(), 96)
+    return found.content_digest()
+
+
+def frequencies(path):
+    find = count_words(path, "config.frequency_corpus", "word")
+    return [find(f"w{number}") for number in range(13)]
+
+
+READERS = {
+    each.__name__: each
+    for each in (
+        *(training_text, own_examples, new_examples, pairs, words, timed_words),
+        *(frequencies, read_prompts),
+    )
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("job", READERS)
+def test_every_job_reads_every_format(write, job, name):
+    read = READERS[job]
+    assert read(write(name)) == read(write("a.csv"))
+    assert read(write(name))
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_plain_text_is_read_compressed(tmp_path, compression):
+    text = "One naïve text.\nAnother\u2028 one.\n"
+    path = tmp_path / f"a.txt{compression}"
+    path.write_bytes(COMPRESS[compression](text.encode()))
+    assert training_text(str(path)) == text
+    assert read_prompts(str(path)) == ["One naïve text.", "Another\u2028 one."]
+    check_words_source(str(path), "")

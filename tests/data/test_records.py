@@ -1,0 +1,321 @@
+"""Rows of JSON, CSV and TSV: their cells, and files that are refused."""
+
+import csv
+import json
+import math
+import time
+import tracemalloc
+from datetime import date, datetime
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from gpt1_jax.data import records
+from gpt1_jax.data.records import (
+    cell_text,
+    read_input,
+    read_number,
+    read_rows,
+    read_texts,
+    require_column,
+)
+from gpt1_jax.errors import UserError
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch):
+    """`rows(data, format_name, **options)`: the rows of a file named `a`."""
+    monkeypatch.chdir(tmp_path)
+
+    def read(data, format_name, **options):
+        (tmp_path / "a").write_bytes(data)
+        return list(read_rows("a", format_name, **options))
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("format_name", "data"),
+    [
+        ("csv", b'x,y\r\n\r\n1,"a\nb"\r\n2,c\n'),
+        ("tsv", b"x\ty\n\n1\ta b\n\n2\tc"),
+        ("json", b'\n\n{"x": "1", "y": "a b"}\n  \n{"x": "2", "y": "c"}'),
+    ],
+)
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_rows_have_their_line_and_cells_by_column(rows, format_name, data, mark):
+    (where, one), (last, two) = rows(mark + data, format_name)
+    assert (one["x"], one["y"].split()) == ("1", ["a", "b"])
+    assert two == {"x": "2", "y": "c"}
+    assert (where, last) == ("a:3", "a:5")
+
+
+def test_rows_of_a_json_list_have_their_place_in_it(rows):
+    assert rows(b'\xef\xbb\xbf\n[{"x": 1},\r\n\r\n{"x": [2]}\n]\n', "json") == [
+        ("a, object 1 of the list", {"x": 1}),
+        ("a, object 2 of the list", {"x": [2]}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [
+        *(("312", 312), (" -2.5 ", -2.5), ("+.5", 0.5), ("7.", 7), ("3e-05", 3e-5)),
+        *((4, 4), (2.5, 2.5), (np.float32(0.5), 0.5)),
+        *(("NA", None), ("", None), (None, None), (math.nan, None)),
+    ],
+)
+def test_a_number_is_read_from_its_cell(cell, number):
+    assert read_number({"x": cell}, "x", "a:1") == number
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("1_000", "٣٤", "２", "1,5", "1e", "0x1F", "inf", "1e999", "1 0", "1\n2"),
+        *(math.inf, 10**400, True, [1], {}),
+        "1" * 100_000 + "x",
+    ],
+    ids=lambda cell: f"{cell!r:.20}",
+)
+def test_what_is_no_plain_number_is_named(cell):
+    with pytest.raises(UserError, match=r"a:1: column 'x' holds .*, not a number such"):
+        read_number({"x": cell}, "x", "a:1")
+
+
+def test_rows_of_a_table_without_a_header_are_numbered(rows):
+    assert rows(b"1\t2\n", "tsv", header=False) == [("a:1", {0: "1", 1: "2"})]
+
+
+@pytest.mark.parametrize(
+    ("format_name", "data", "message"),
+    [
+        ("csv", b'x\n"a', "a:2: this is not CSV: unexpected end of data"),
+        ("csv", b'x\n"a" b\n', "a:2: this is not CSV: "),
+        ("csv", b"x\ncaf\xe9\n", "a:2: byte 0xe9 is not UTF-8"),
+        (
+            "csv",
+            b"item;word;rt\n1;the;310,5\n",
+            "a:2: the row has 2 .* has 1. .* by semicolons: save it with commas",
+        ),
+        (
+            "csv",
+            b'"x";"y"\n1;2\n',
+            "a:1: this is not CSV.* separated by semicolons: sa",
+        ),
+        (
+            "csv",
+            b'"x"\t"y"\n',
+            "a:1: this is not CSV.* separated by tabs: end its name",
+        ),
+        ("csv", b'x,"y" z\n', "a:1: this is not CSV: [^.]*\\.$"),
+        ("tsv", b"x\ty\n1\n", "a:2: the row has 1 columns, and the first line has 2"),
+        ("tsv", b"x\n1\t2\n", "a:2: the row has 2 columns, and the first line has 1"),
+        ("tsv", b"x\tx\n", "a:1: two columns are named 'x'"),
+        ("json", "{}".encode("utf-16"), "a is UTF-16 text, not UTF-8"),
+        ("json", "{}".encode("utf-16-be"), "a holds binary data.* or UTF-16 text"),
+        ("json", b"{}\n{", "a:2: this is not JSON"),
+        ("json", b"\n[{},\n{", "a: this is not JSON: .*line 2 column 2"),
+        ("json", b'[{}, "b"]', "a, object 2 of the list: this is 'b', not a JSON obj"),
+        ("json", b"[{}] []", "a: this is not JSON: Extra data"),
+        ("json", b"[" * 100_000, "a: this JSON is nested too deeply"),
+        ("json", b"9" * 5000, "a:1: this is not JSON: Exceeds the limit"),
+        ("json", b'{" x": 1, "x": 2}', "a:1: two columns are named 'x'"),
+        ("csv", b"x, x\n", "a:1: two columns are named 'x'"),
+        ("", b"", "a ends in ''; rows are read from .jsonl, .ndjson"),
+        ("json", b'{}\n{"a": ["\\udc00"]}', "a:2: '.udc00' in .* half of a character"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_named(rows, format_name, data, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        rows(data, format_name)
+
+
+def test_a_cell_of_csv_may_be_long(rows, monkeypatch):
+    """The library's own limit is 131,072 characters, and it holds for other code."""
+    limit, text = csv.field_size_limit(), "a, " * 100_000
+    assert rows(f'x,y\n"{text}",1\n'.encode(), "csv") == [
+        ("a:2", {"x": text, "y": "1"})
+    ]
+    assert csv.field_size_limit() == limit
+    monkeypatch.setattr(records, "LONGEST_LINE", 1000)  # as of a quote not closed
+    with pytest.raises(
+        UserError, match=r"^a:2: this is not CSV: field larger than .*1000"
+    ):
+        rows(b'x\n"' + b"a" * 2000, "csv")
+    assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize(
+    ("columns", "hint"),
+    [
+        (
+            ["item;word;rt"],
+            "semicolons: save it with commas, and its numbers with points",
+        ),
+        (["item\tword"], r"tabs: end its name in \.tsv"),
+        (["item,word"], r"commas: end its name in \.csv"),
+        (["item"], r"the columns are item\.$"),
+        (["item;x", "b"], r"the columns are item;x, b\.$"),
+        ([], r"the columns are \.$"),
+    ],
+)
+def test_a_missing_column_may_be_among_those_of_another_separator(columns, hint):
+    with pytest.raises(UserError, match=f"^a:2: there is no column 'word'.*{hint}"):
+        require_column(dict.fromkeys(columns, "1"), "word", "a:2")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json.gz", b"\x1f\x8b", "is damaged or cut short"),
+        ("a.parquet", b"PAR1\x15", "cannot be read as Parquet"),
+        ("a.docx", b"a", r"ends in \.docx, not plain text\. Save its text as"),
+        ("a.html", b"<p>One</p>", r"ends in \.html, not plain text"),
+        ("a.txt", b'{"text": "one"}\n{"text": "two"}\n', "is JSON, not plain text"),
+        ("a.txt", b"PK\x03\x04\0", "holds binary data"),
+        ("a", b"\x03\0\x07\0\x01\0", "holds binary data"),
+        ("a.csv", b"PAR1\x15\n", "holds binary data"),
+    ],
+)
+def test_what_is_given_to_a_model_is_text_or_rows(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name} {message}") as raised:
+        list(read_input(str(tmp_path / name), "prompt"))
+    assert "\n" not in str(raised.value) and "iconv" not in str(raised.value)
+
+
+def test_a_published_table_may_have_more_cells_or_fewer(rows, caplog):
+    data = b"x\ty\tx\n1\t2\t3\t4\n5\n6\t7\n"
+    options = dict(as_published=True, skip_short=True)
+    assert rows(data, "tsv", **options) == [("a:2", {"x": "3", "y": "2"})]
+    assert caplog.messages == [
+        "2 rows with too few columns are left out; the first is a:3."
+    ]
+
+
+@pytest.mark.parametrize("format_name", ["csv", "tsv", "json"])
+def test_memory_does_not_grow_with_the_rows(tmp_path, format_name):
+    line = b'{"x": "1"}' if format_name == "json" else b"one two three"
+
+    def peak(count):
+        (tmp_path / "a").write_bytes((line + b"\n") * count)
+        tracemalloc.start()
+        read = read_rows(tmp_path / "a", format_name)
+        assert sum(1 for _ in read) >= count - 1
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(10)
+    assert peak(150_000) < peak(50_000) + 50_000
+
+
+def test_of_one_json_column_the_others_may_hold_anything(rows):
+    """Titles of crawled text are often cut within a character."""
+    line = rb'{"title": "\ud83d", "text": "a"}'
+    ((_, cells),) = rows(line, "json", column="text")
+    assert cells["text"] == "a"
+    with pytest.raises(UserError, match=r"a:1: .* half of a character"):
+        rows(line, "json")
+
+
+@pytest.mark.parametrize(
+    ("format_name", "data"),
+    [
+        ("csv", b" label, text \nx,y\n"),
+        ("tsv", b"label \t text\nx\ty\n"),
+        ("json", b'{" label": "x", "text ": "y"}'),
+    ],
+)
+def test_names_of_columns_have_no_blanks_around_them(rows, format_name, data):
+    assert [cells for _, cells in rows(data, format_name)] == [
+        {"label": "x", "text": "y"}
+    ]
+
+
+def test_a_wide_table_is_read_in_linear_time(rows):
+    """With two columns of one name at its end, or none."""
+
+    def seconds(number):
+        names = ",".join(map(str, range(number)))
+        began = time.process_time()
+        rows(f"{names}\n{names}\n".encode(), "csv")
+        with pytest.raises(UserError, match="two columns are named '7'"):
+            rows(f"{names},7\n".encode(), "csv")
+        return time.process_time() - began
+
+    seconds(1000)
+    assert seconds(100_000) < 3  # seconds; a quadratic search takes minutes
+
+
+# --- cells --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a ", "a "),
+        (3, "3"),
+        (2.5, "2.5"),
+        (True, "True"),
+        (Decimal("1.50"), "1.50"),
+        (date(2018, 6, 11), "2018-06-11"),
+        (datetime(2018, 6, 11, 1, 2), "2018-06-11 01:02:00"),
+        (None, ""),
+        (math.nan, ""),
+    ],
+)
+def test_a_cell_is_its_text(value, text):
+    assert cell_text(value, "x", "a:1") == text
+
+
+@pytest.mark.parametrize("value", [[], ["a"], {}, b"a"])
+def test_a_cell_that_is_no_text_is_named(value):
+    with pytest.raises(UserError, match=r"^a:1: column 'x' holds .*, not text"):
+        cell_text(value, "x", "a:1")
+
+
+# --- training text ------------------------------------------------------------
+
+
+@pytest.fixture
+def texts(tmp_path):
+    def read(rows, key="config.data.train", **options):
+        path = tmp_path / "a.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return "".join(read_texts(path, key, "text", **options))
+
+    return read
+
+
+def test_texts_may_be_numbers_and_many(texts, monkeypatch):
+    monkeypatch.setattr(records, "_PIECE_CHARACTERS", 10)
+    rows = [{"text": value} for value in ("one", 2, "", 3.5, True)]
+    assert texts(rows) == "one\n2\n\n3.5\nTrue\n"
+    assert texts(rows * 100) == "one\n2\n\n3.5\nTrue\n" * 100
+
+
+def test_empty_texts_are_refused_or_passed_over(texts, caplog):
+    rows = [{"text": value} for value in ("one", None, " ", "two")]
+    with pytest.raises(
+        UserError, match=r"a\.jsonl:2: the field 'text' is empty.*skip_empty=True"
+    ):
+        texts(rows)
+    records.warn_once.cache_clear()
+    for _ in range(2):  # a corpus is read twice
+        assert texts(rows, skip_empty=True) == "one\ntwo\n"
+    (message,) = caplog.messages
+    assert message.startswith("2 rows without text are passed over; the first is ")
+    assert message.endswith("a.jsonl:2.")
+
+
+def test_a_row_without_the_field_is_named(texts):
+    with pytest.raises(
+        UserError,
+        match=r"no field 'text'; it has 'body'; name the text's field with .*_field",
+    ):
+        texts([{"body": "one"}])
+    with pytest.raises(UserError, match=r"no field 'text'.*; leave the file out"):
+        texts([{"body": "one"}], key="config.frequency")

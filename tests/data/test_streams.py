@@ -1,0 +1,214 @@
+"""Files are opened and unpacked by what they hold, and read line by line."""
+
+import bz2
+import gzip
+import io
+import lzma
+import sys
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from gpt1_jax.data import streams
+from gpt1_jax.data.streams import (
+    open_file,
+    read_lines,
+    read_pieces,
+    read_plain_text,
+    split_lines,
+    unpacked_name,
+)
+from gpt1_jax.errors import MissingPackage, UserError
+
+zstd = pytest.importorskip("backports.zstd")
+
+COMPRESS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd.compress,
+}
+TEXT = "One naïve text.\nTwo\u2028 lines.\n" * 100
+
+
+def write(path, content, compression=""):
+    path.write_bytes(COMPRESS[compression](content))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a"])
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_a_compressed_file_is_known_by_its_content(tmp_path, name, compression):
+    path = write(tmp_path / name, TEXT.encode(), compression)
+    assert "".join(read_plain_text(path)) == TEXT
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_standard_input_may_be_compressed(monkeypatch, compression):
+    data = io.BytesIO(COMPRESS[compression](TEXT.encode()))
+    monkeypatch.setattr(
+        sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(data, 16))
+    )
+    with open_file("-", or_standard_input=True) as file:
+        assert file.read().decode() == TEXT
+
+
+def test_frames_that_follow_each_other_are_one_text(tmp_path):
+    skipped = b"P*M\x18\4\0\0\0size"  # as pzstd writes
+    path = tmp_path / "a.txt.zst"
+    path.write_bytes(skipped + zstd.compress(b"one ") + zstd.compress(b"two\n"))
+    assert "".join(read_plain_text(path)) == "one two\n"
+
+
+@pytest.mark.parametrize("log", [27, 28, 31])
+def test_the_longest_windows_of_zstd_are_read(tmp_path, log):
+    """As of `zstd --long=31`."""
+    parameter = zstd.CompressionParameter
+    options = {parameter.window_log: log, parameter.enable_long_distance_matching: 1}
+    compressor = zstd.ZstdCompressor(options=options)
+    data = compressor.compress(b"one\n" * 1000) + compressor.flush()
+    (tmp_path / "a").write_bytes(data)
+    assert "".join(read_plain_text(tmp_path / "a")) == "one\n" * 1000
+
+
+LONG = b"abcdefgh" * (1 << 12)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+@pytest.mark.parametrize("compression", [".gz", ".bz2", ".xz", ".zst"])
+def test_a_damaged_compressed_file_is_called_that(tmp_path, compression, damage):
+    data = COMPRESS[compression](LONG)
+    data = data[:-9] if damage == "cut" else data[:14] + b"\xaa" * 9 + data[23:]
+    (tmp_path / "a.txt").write_bytes(data)
+    with pytest.raises(UserError, match=r"a\.txt is damaged or cut short as a comp"):
+        list(read_plain_text(tmp_path / "a.txt"))
+
+
+def test_without_its_library_zstd_is_refused_by_name_or_content(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", b"one\n", ".zst")
+    monkeypatch.setattr(streams, "zstd", None)
+    message = r"a\.txt\.zst, compressed by zstd, needs .*\[text\]', or unpack it"
+    with pytest.raises(MissingPackage, match=message):
+        streams.check_can_unpack("a.txt.zst")
+    with pytest.raises(MissingPackage, match=message):
+        list(read_plain_text(path))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no\.txt cannot be read \(No such"):
+        list(read_plain_text(tmp_path / "no.txt"))
+    with (
+        pytest.raises(FileNotFoundError, match="or - for standard input"),
+        open_file(tmp_path, or_standard_input=True),
+    ):
+        pass
+
+
+def test_a_git_lfs_pointer_is_called_that(tmp_path):
+    pointer = (
+        b"version https://git-lfs.github.com/spec/v1\n"
+        b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\n"
+        b"size 12345\n"
+    )
+    (tmp_path / "a.txt").write_bytes(pointer)
+    with pytest.raises(UserError, match=r"a.txt is a Git LFS pointer.*`git lfs pull`"):
+        list(read_plain_text(tmp_path / "a.txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "unpacked"), [("A.TXT.GZ", "a.txt"), ("a.zst", "a"), ("a.gz.b", "a.gz.b")]
+)
+def test_a_name_is_told_without_its_compression(name, unpacked):
+    assert unpacked_name(name) == unpacked
+
+
+# --- lines ------------------------------------------------------------------------
+
+
+def test_three_line_ends_and_no_other_break():
+    text = "one\r\n\rtwo\u2028still\x0btwo\n\n\r\nlast"
+    lines = ["one\r\n", "\r", "two\u2028still\x0btwo\n", "\n", "\r\n", "last"]
+    assert list(split_lines(text)) == lines
+    assert list(split_lines("")) == []
+    assert list(read_lines(io.BytesIO(b"\xef\xbb\xbf" + text.encode()), "a")) == lines
+
+
+@pytest.mark.parametrize("size", [1, 3, 1 << 18])
+def test_lines_and_characters_may_cross_pieces(monkeypatch, size):
+    monkeypatch.setattr(streams, "_PIECE_BYTES", size)
+    text = "日本 naïve\r\n" * 3 + "end"
+    assert list(read_lines(io.BytesIO(text.encode()), "a")) == text.splitlines(True)
+
+
+def test_line_ends_of_plain_text_are_newlines(tmp_path):
+    (tmp_path / "a").write_bytes(b"one\r\ntwo\rthree\n")
+    assert "".join(read_plain_text(tmp_path / "a")) == "one\ntwo\nthree\n"
+
+
+def test_a_line_longer_than_any_book_is_named(monkeypatch):
+    monkeypatch.setattr(streams, "LONGEST_LINE", 1 << 14)
+    monkeypatch.setattr(streams, "_PIECE_BYTES", 1 << 12)
+    with pytest.raises(UserError, match=r"^a:2: the line has more than 16,384 char"):
+        list(read_lines(io.BytesIO(b"one\n" + LONG), "a"))
+
+
+TOKENS = np.random.default_rng(0).geometric(0.002, 2000)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"one\ncaf\xe9 noir\n", "^a:2: byte 0xe9 is not UTF-8 text.*iconv -f windows"),
+        (b"caf\xc3", "^a:1: byte 0xc3 is not UTF-8"),
+        ("fox".encode("utf-16"), "^a is UTF-16 text, not UTF-8.*iconv"),
+        ("fox".encode("utf-16-be"), "^a holds binary data.* or UTF-16"),
+        ("fox".encode("utf-32"), "^a is UTF-16 text"),
+        (TOKENS.astype("<u2").tobytes(), "^a holds binary data, such as the numbers"),
+        (b"PAR1\x15\x04\x15\x9a", "^a holds binary data"),
+        (b"PK\x03\x04\x14\0", "^a holds binary data"),
+        (b"%PDF-1.7\n", "^a is HTML or another format, not plain text. Save"),
+        (b"\xef\xbb\xbf<?xml version='1.0'?>", "^a is HTML or another format"),
+        (b"\n<!DOCTYPE html>\n", "^a is HTML or another format"),
+        (b'\n[\n {"text": "a"}]', r"^a is JSON, not plain text.*\.jsonl or \.json"),
+        (b'{"text": "a"}\n', "^a is JSON, not plain text"),
+    ],
+)
+def test_a_file_that_is_not_plain_text_is_refused_in_one_line(data, message):
+    with pytest.raises(UserError, match=message) as raised:
+        list(read_pieces(io.BytesIO(data), "a"))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[Illustration]\n\nCHAPTER I.\n",
+        "[1]\n[2]\n",
+        '["Well," said she, "go."]\n',
+        '{"Well," said she}\n',
+        '{"Well,"\nsaid: she}\n',
+        '"Hush," he said.',
+        "<i>One</i>",
+        "",
+        "\x1b[31mred\n",
+    ],
+)
+def test_prose_may_begin_with_a_bracket_or_a_quotation_mark(text):
+    assert "".join(read_pieces(io.BytesIO(text.encode()), "a")) == text
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    def peak(count):
+        path = write(tmp_path / "a", b"some words\n" * count, ".gz")
+        tracemalloc.start()
+        with open_file(path) as file:
+            assert sum(1 for _ in read_lines(file, "a")) == count
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(10)
+    assert peak(600_000) < peak(150_000) + 50_000
