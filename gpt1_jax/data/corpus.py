@@ -8,6 +8,7 @@ is trained too, and once to tokenise it. Later runs read none.
 """
 
 import collections
+import contextlib
 import functools
 import itertools
 import os
@@ -74,14 +75,15 @@ def prepare_corpus(
       The corpus and its tokenizer.
 
     Raises:
-      FileNotFoundError, ValueError, PermissionError: saying what is wrong with the
-        sources, the tokenizer or the cache folder, before any long work.
-      OSError: if the disk of the cache folder is full.
+      FileNotFoundError, ValueError: saying what is wrong with the sources or the
+        tokenizer, before any long work.
+      CannotWrite: if the cache folder cannot be written, before it; or if its disk is
+        full.
     """
     tell = show_line if progress else lambda text: None
     named = locate(data.cache_dir or default_cache_dir())
     cache = Path(default_cache_dir() if is_remote(named) else named)
-    another = ", or name another folder with --config.data.cache_dir=DIR"
+    another = "--config.data.cache_dir=DIR names another folder for the cache."
     with explained_writing(cache, another):
         check_writable(cache)
         cached: Cached = functools.partial(_cached, cache, tell)
@@ -287,14 +289,15 @@ def _write_corpus(
     length = sum(document.length for document in (*train, *valid))
     tokens: collections.Counter[str] = collections.Counter()
     blocks = itertools.chain(_blocks(train, "train"), _blocks(valid, "valid"))
+    workers = data.num_workers or os.cpu_count() or 1
     with (
         whole_folder(folder) as partial,
+        contextlib.closing(encode_blocks(blocks, tokenizer_dir, workers)) as found,
         Bar("tokenise", length, "B", active=progress, unit_scale=True) as bar,
     ):
         dtype = token_dtype(tokenizer.vocab_size)
         writer = CorpusWriter(Path(partial), tokenizer.digest, dtype)
-        workers = data.num_workers or os.cpu_count() or 1
-        for block, encoded in encode_blocks(blocks, tokenizer_dir, workers):
+        for block, encoded in found:
             writer.add(block.split, *encoded)
             tokens[block.document] += len(encoded.ids) * (block.split == "train")
             bar.update(block.size)

@@ -354,7 +354,7 @@ def hold_out(
     for document in documents:
         if document.num_bytes is None:
             room -= document.read_ahead(room)
-            document.num_bytes = unpacked_sizes[document.name]
+            document.num_bytes = unpacked_sizes.get(document.name, document.length)
     chosen = _by_size(sorted(documents, key=_position), fraction)
     return (
         [d for d in documents if d.name not in chosen],

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,8 +53,10 @@ class Encoded(NamedTuple):
 
 def encode_blocks(
     blocks: Iterable[Block], tokenizer_dir: Place, workers: int
-) -> Iterator[tuple[Block, Encoded]]:
+) -> Generator[tuple[Block, Encoded], None, None]:
     """Encodes blocks in order, here and, if it takes long, on several processes.
+
+    To close it ends the processes.
 
     Args:
       blocks: the blocks, of which a bounded number is read ahead.

@@ -315,24 +315,28 @@ def explained_writing(path: epath.PathLike, otherwise: str = "") -> Iterator[Non
 
     Args:
       path: the file or folder.
-      otherwise: a further way out, for example a key that names another folder.
+      otherwise: another way out, a sentence.
 
     Raises:
       CannotWrite: in place of the system's error.
     """
     try:
         yield
+    except CannotWrite as error:
+        error.args = (f"{error} {otherwise}".rstrip(),)
+        raise
     except OSError as error:
         way_out = {**FULL, **_DENIED}.get(error.errno or 0)
-        if isinstance(error, CannotWrite) or way_out is None:
+        if way_out is None:
             raise
         if error.errno in _DENIED and not _is_for(error.filename, path):
             raise  # about a file that is only read
-        problem = CannotWrite(
+        message = (
             f"{whole_path(path)} cannot be written ({os.strerror(error.errno or 0)}). "
-            f"What was saved before is intact; {way_out}{otherwise}, and run the same "
-            "command again."
+            f"What was saved before is intact; {way_out}, and run the same command "
+            f"again. {otherwise}"
         )
+        problem = CannotWrite(message.rstrip())
         problem.errno = error.errno
         raise problem from error
 

@@ -71,11 +71,11 @@ def test_load_finds_a_changed_token_in_any_shard(corpus_folder, at):
     data = bytearray((corpus_folder / "train.bin").read_bytes())
     data[2 * at] ^= 1
     (corpus_folder / "train.bin").write_bytes(data)
-    with pytest.raises(DamagedCorpus, match="train.bin differs from its checksum"):
+    with pytest.raises(DamagedCorpus, match=r"train\.bin differs from its checksum"):
         open_corpus(corpus_folder)
 
 
-@pytest.mark.parametrize("fraction", [0.001, 0.1, 0.25, 0.9996])
+@pytest.mark.parametrize("fraction", [0.001, 0.1, 0.25, 0.9, 1.0])
 def test_the_counts_of_a_held_out_tail_are_counted(tmp_path, fraction):
     """Here each token is a word of as many letters as its id has."""
 
@@ -90,15 +90,15 @@ def test_the_counts_of_a_held_out_tail_are_counted(tmp_path, fraction):
         writer.add("train", ids, len(text.split()), len(text.encode()) + 1)
     writer.hold_out_tail(fraction, decode)
     train, valid = writer.counts["train"], writer.counts["valid"]
-    assert valid.tokens == round(1000 * fraction)
+    assert valid.tokens == min(round(1000 * fraction), 999)
     assert (train.words, valid.words) == (train.tokens, valid.tokens)
     assert train.bytes + valid.bytes == sum(sum(ids) + len(ids) for ids in added) + 1
     writer.finish({"train": 1, "valid": 1}, {}, {}, [])
     corpus = open_corpus(tmp_path)
     both = [TokenReader(corpus, name).read(0, 1000) for name in ("train", "valid")]
     assert np.concatenate(both).tolist() == np.concatenate(added).tolist()
-    bytes_of = sum(both[1]) + len(both[1])
-    assert valid.bytes == pytest.approx(bytes_of, abs=2)
+    letters = sum(both[1].tolist())
+    assert valid.bytes == pytest.approx(letters + len(both[1]), abs=2)
 
 
 def flip(path):
@@ -197,9 +197,10 @@ sys.modules["kept"] = reader
 """
 
 
-def test_token_reader_is_quiet_at_the_end_of_the_interpreter(corpus_folder):
+def test_token_reader_is_quiet_at_the_end_of_the_interpreter(tmp_path):
+    write_corpus(tmp_path / "corpus")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, corpus_folder],
+        [sys.executable, "-c", PROGRAM, tmp_path / "corpus"],
         capture_output=True,
         text=True,
         check=False,
