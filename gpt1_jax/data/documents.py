@@ -318,7 +318,8 @@ def _document(path: epath.Path, key: str, field: str, skip_empty: bool) -> Docum
         chunks = functools.partial(records.read_texts, path, key, field, skip_empty)
         stamp += f"-{field}" + "-skip_empty" * skip_empty
     else:
-        refuse_other_name(f"{key}: {path}")
+        if field or not format_of(path.name):  # rows are plain text if asked for
+            refuse_other_name(f"{key}: {path}")
         check_can_unpack(str(path))
         chunks = functools.partial(read_plain_text, path, may_be_json=not field)
     is_packed = _unpacked(path) != str(path)
