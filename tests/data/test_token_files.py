@@ -161,9 +161,7 @@ def test_a_file_without_files_beside_it_has_the_width_of_the_vocabulary(tmp_path
     assert [block.tolist() for block in document.blocks()] == [[70_000, 3] * 5]
     np.arange(10, dtype=np.uint16).tofile(tmp_path / "a.bin")
     document = token_files.TokenDocument(token_files.epath.Path(tmp_path / "a.bin"), "")
-    with pytest.raises(
-        UserError, match=r"another width than is usual"
-    ):
+    with pytest.raises(UserError, match=r"another width than is usual"):
         document.check(wide)
 
 
