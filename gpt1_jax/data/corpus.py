@@ -144,13 +144,13 @@ def _cached(
 ) -> T:
     """What is in a folder of the cache; made first if it is missing or damaged."""
     with exclusive(cache, tell):
+        remove_partial(folder.parent, folder.name, older_than=0)  # of killed processes
         if folder.exists():
             try:
                 return read(folder)
             except (ValueError, FileNotFoundError) as error:
                 show_line(f"{error} Making it again.")
                 shutil.rmtree(folder)
-        remove_partial(folder.parent, folder.name, older_than=0)  # of killed processes
         make(folder)
         return read(folder)
 

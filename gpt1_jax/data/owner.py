@@ -24,7 +24,7 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.data.files import is_remote, write_json
+from gpt1_jax.data.files import is_remote, remove_partial, write_json
 
 LOCK_FILE = ".lock"
 LEASE_FILE = ".lock.json"  # of a cache
@@ -112,6 +112,7 @@ def own(
             except Held:
                 raise Held(read_lease(lease)) from None
         _refuse_kept(lease, locked, watching)
+        remove_partial(folder, lease_file, older_than=0)
         stack.callback(_confirmed.pop, lease, None)
         _write(lease, 0)
         if not locked:

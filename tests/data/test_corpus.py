@@ -539,6 +539,82 @@ def test_prepare_clears_what_a_killed_process_left(tmp_path, run, books):
     assert not partial.exists()
 
 
+# Prepares again and again, each time killed at the next change of the cache, and then
+# to the end. The last line says how many changes there are.
+KILLED = """
+import json, os, shutil, signal, sys
+from pathlib import Path
+from gpt1_jax.config.sections import DataConfig, TokenizerConfig
+from gpt1_jax.data.corpus import prepare_corpus
+
+texts, cache, first, each = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+CHANGES = {"os.mkdir", "os.rename", "os.truncate", "os.remove", "os.rmdir", "open"}
+left = 10**9
+
+def change(event, details):
+    global left
+    if event in CHANGES and cache in str(details[0]):
+        if event != "open" or set(str(details[1])) & set("wax"):
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+def prepare(number):
+    global left
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        left = number
+        data = DataConfig(
+            "text", texts, "", 0.1, "text", False, "", "text", "", cache, 1
+        )
+        tokenizer = TokenizerConfig("sentencepiece", 480, True, "", 1.0)
+        corpus, _ = prepare_corpus(data, tokenizer, progress=False)
+        counts = [corpus.digest, corpus.train.words, corpus.valid.bytes]
+        os.write(writer, json.dumps(counts + [number - left]).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    return json.loads(text) if text else []
+
+sys.addaudithook(change)
+*whole, changes = prepare(10**9)
+for number in range(first, changes, each):
+    shutil.rmtree(cache)
+    assert not prepare(number), f"was not killed at {number} of {changes}"
+    *again, _ = prepare(10**9)
+    assert again == whole, number
+    left_over = {path.name for path in Path(cache).rglob(".*")} - {".lock"}
+    assert not left_over, (number, left_over)
+print(changes)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "each"), [(5, 23), pytest.param(0, 1, marks=pytest.mark.slow)]
+)
+def test_prepare_killed_at_any_change_of_the_cache_is_done_by_the_next(
+    tmp_path, make_text, first, each
+):
+    """Without a wait, and with nothing left over."""
+    write_books(tmp_path / "books", {"only.txt": make_text(3000)})
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            KILLED,
+            *map(str, (tmp_path / "books", tmp_path / "cache", first, each)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.stderr
+    assert int(done.stdout) > 50
+
+
 def test_prepare_names_a_bad_file_before_any_work(
     tmp_path, data_config, tokenizer_config, books, monkeypatch
 ):
