@@ -374,8 +374,7 @@ def remove_partial(
     names = f"**/.*{_PARTIAL}" if name == "*" else f".{glob.escape(name)}.*{_PARTIAL}"
     for path in Path(folder).glob(names):
         with contextlib.suppress(OSError):  # another user's, or removed meanwhile
-            parts = (path, *path.rglob("*"))
-            changed = max(part.lstat().st_mtime for part in parts)
+            changed = max(os.lstat(x).st_mtime for x in (path, *files_below(path)))
             if time.time() - changed < older_than:
                 continue
             if path.is_dir() and not path.is_symlink():
