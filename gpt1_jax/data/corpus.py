@@ -62,6 +62,7 @@ def prepare_corpus(
     *,
     own_tokenizer: Place | None = None,
     progress: bool = True,
+    is_main: bool = True,
 ) -> tuple[Corpus, Tokenizer]:
     """Finds or makes the tokenizer and the token shards of a corpus.
 
@@ -70,6 +71,8 @@ def prepare_corpus(
       tokenizer: which tokenizer, and its size if it is to be trained.
       own_tokenizer: the saved tokenizer of a run that resumes, used instead.
       progress: whether to show progress.
+      is_main: whether this process makes what a cache in a bucket lacks; in a run of
+        several processes the others wait for one.
 
     Returns:
       The corpus and its tokenizer.
@@ -89,7 +92,9 @@ def prepare_corpus(
         cached: Cached = functools.partial(_cached, cache, tell)
         if is_remote(named):
             shared = find_named(_SHARED, str(named), "name a local folder")
-            cached = functools.partial(shared, cached, named, cache, tell, progress)
+            cached = functools.partial(
+                shared, cached, named, cache, is_main, tell, progress
+            )
         with exclusive(cache, tell):  # where the built-in text is collected
             train, valid = find_documents(data, cache, tell)
         texts = _Texts(data, train, valid)

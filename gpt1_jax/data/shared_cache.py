@@ -31,7 +31,6 @@ from gpt1_jax.data.files import (
 from gpt1_jax.data.owner import exclusive, read_lease
 from gpt1_jax.data.progress import Bar, show_line
 from gpt1_jax.errors import UserError
-from gpt1_jax.parallel.processes import is_main_process
 
 RECORD_FILE = "shared.json"
 _POLL_SECONDS = 2.0
@@ -49,6 +48,7 @@ def cached(
     local: Callable[..., T],
     place: epath.Path,
     own: Path,
+    is_main: bool,
     say: Say,
     progress: bool,
     folder: Path,
@@ -61,6 +61,7 @@ def cached(
       local: the same for a cache on this host's disk: takes the last three arguments.
       place: the cache in the bucket.
       own: the cache on this host's disk.
+      is_main: whether this process makes what is missing; the others wait.
       say: shows a line to the waiting user.
       progress: whether to show bars.
       folder: the folder, on this host's disk.
@@ -79,11 +80,11 @@ def cached(
             try:
                 return local(folder, read, fetch)
             except _Damaged as error:
-                if not is_main_process():
+                if not is_main:
                     raise UserError(f"{error}. Remove {remote}.") from error
                 show_line(f"{error}; making {remote} again.")
                 (remote / RECORD_FILE).unlink(missing_ok=True)
-        elif is_main_process():
+        elif is_main:
             _check_writable(remote)
             with exclusive(remote, say):
                 if read_lease(remote / RECORD_FILE):  # of another run

@@ -222,10 +222,6 @@ def test_a_record_that_cannot_be_read_is_none(text, prepare_on, shared):
 # --- waiting ------------------------------------------------------------------
 
 
-def as_process(monkeypatch, index):
-    monkeypatch.setattr(shared_cache, "is_main_process", lambda: index == 0)
-
-
 def test_of_a_run_s_processes_the_others_wait_for_the_main_one(
     prepare_on, shared, monkeypatch
 ):
@@ -234,9 +230,12 @@ def test_of_a_run_s_processes_the_others_wait_for_the_main_one(
     hidden = shared.rename(shared.with_name("hidden"))
     monkeypatch.setattr(corpus, "encode_blocks", no_work)
     monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
-    as_process(monkeypatch, 1)
     found = []
-    waiting = threading.Thread(target=lambda: found.append(prepare_on("b")[0]))
+
+    def wait():
+        found.append(prepare_on("b", is_main=False)[0])
+
+    waiting = threading.Thread(target=wait)
     waiting.start()
     time.sleep(0.3)
     assert not found
@@ -247,14 +246,11 @@ def test_of_a_run_s_processes_the_others_wait_for_the_main_one(
     assert found[0].digest == first.digest
 
 
-def test_another_process_finds_damage_that_the_main_one_cannot_see(
-    prepare_on, shared, monkeypatch
-):
+def test_another_process_finds_damage_that_the_main_one_cannot_see(prepare_on, shared):
     prepare_on("a")
     flipped(records(shared)[0])
-    as_process(monkeypatch, 1)
     with pytest.raises(UserError, match=r"differs from its checksum\. Remove .*bucket"):
-        prepare_on("b")
+        prepare_on("b", is_main=False)
 
 
 def test_of_two_runs_one_makes_the_corpus(prepare_on, shared, monkeypatch, capsys):
