@@ -218,12 +218,10 @@ class Target:
             expected = f"neither {names} nor a number from 0 to {positions - 1}"
             if self.numbers_are_names:
                 expected = f"not {names}; name all with --config.custom.labels=A,B"
-            alike = {label_key(each): each for each in self.labels}
-            near = alike.get(label_key(str(value).strip()))
-            hint = f" It looks like {near!a}; write both alike." if near else ""
-            raise UserError(
-                f"{record.where}: label {brief(value)} is {expected}.{hint}"
-            )
+                alike = {label_key(each): each for each in self.labels}
+                if near := alike.get(label_key(str(value).strip())):
+                    expected = f"not {names}, but looks like {near!a}; write both alike"
+            raise UserError(f"{record.where}: label {brief(value)} is {expected}.")
         return number
 
     def _has_numbers_as_names(self) -> bool:
