@@ -102,7 +102,7 @@ SST2_DEV = f"{GLUE}/sst2/validation-00000-of-00001.parquet"
     ("change", "message"),
     [
         (remove, "SST-2 at 'hf://.*validation-.* names none of its 2 files: sst2/te"),
-        (cut, "validation-.*parquet cannot be read as Parquet .* cut short or dam"),
+        (cut, "validation-.*parquet cannot be read as Parquet .* damaged"),
         (
             with_other_columns,
             "row 1: there is no column 'sentence'; .* are text, label",
