@@ -19,7 +19,7 @@ from typing import NamedTuple
 from etils import epath
 
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data.files import FULL, make_folder, sha256, write_whole
+from gpt1_jax.data.files import FULL, files_below, make_folder, sha256, write_whole
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.folder import check_room, megabytes
 
@@ -48,7 +48,7 @@ class Repository(NamedTuple):
         return f"hf://{'datasets/' if self.kind == 'dataset' else ''}{self.name}"
 
 
-class File(NamedTuple):
+class Listed(NamedTuple):
     """A file as the Hub lists it."""
 
     size: int = 0  # bytes
@@ -59,7 +59,7 @@ class Listing(NamedTuple):
     """The files of a commit."""
 
     commit: str
-    files: Mapping[str, File]  # by path
+    files: Mapping[str, Listed]  # by path
     problem: UserError | None = None  # why they are those of the client's cache
 
 
@@ -108,7 +108,7 @@ def list_files(repository: Repository, named: str) -> Listing:
         if kept is None:
             raise
         names = _kept_names(repository, kept)
-        return Listing(kept.name, {name: File() for name in names}, error)
+        return Listing(kept.name, {name: Listed() for name in names}, error)
     before = _kept_folder(repository)
     if before and before.name != listing.commit:
         print(
@@ -133,7 +133,7 @@ def _checked(repository: Repository, info: object) -> Listing:
         if not is_path(name):
             raise _OddAnswer(f"a file with the name {name!r:.60}")
         digest = large.sha256 if large else each.blob_id
-        files[name] = File(each.size or 0, str(digest or "").lower())
+        files[name] = Listed(each.size or 0, str(digest or "").lower())
     return Listing(commit, files)
 
 
@@ -166,7 +166,7 @@ def _kept_names(repository: Repository, folder: Path) -> set[str]:
     """
     import huggingface_hub
 
-    here = (path for path in folder.rglob("*") if path.is_file())
+    here = (path for path in files_below(folder) if path.exists())
     names = {path.relative_to(folder).as_posix() for path in here}
     if hasattr(huggingface_hub, "get_cached_repo_tree"):
         with contextlib.suppress(Exception):  # it keeps none, or a damaged one
