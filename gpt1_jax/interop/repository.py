@@ -133,7 +133,8 @@ def _checked(repository: Repository, info: object) -> Listing:
         if not is_path(name):
             raise _OddAnswer(f"a file with the name {name!r:.60}")
         digest = large.sha256 if large else each.blob_id
-        files[name] = Listed(each.size or 0, str(digest or "").lower())
+        size = each.size if isinstance(each.size, int) else 0
+        files[name] = Listed(size, str(digest or "").lower())
     return Listing(commit, files)
 
 
@@ -301,12 +302,16 @@ def _git_sha1(path: Path) -> str:
 
 
 def _remove(path: Path) -> None:
-    """Removes a file from the client's cache, and the content that it is a link to."""
+    """Removes a file from the client's cache, and what it is a link to there."""
+    from huggingface_hub import constants
+
+    cache = Path(constants.HF_HUB_CACHE).resolve()
     while path.is_symlink():
         target = path.parent / os.readlink(path)
         path.unlink()
         path = target
-    path.unlink(missing_ok=True)
+    if cache in path.resolve().parents:
+        path.unlink(missing_ok=True)
 
 
 # --- errors -------------------------------------------------------------------------
