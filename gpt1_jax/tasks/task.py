@@ -269,6 +269,11 @@ class Published:
     terms: str = ""
     prepare: Callable[[Record], Record] = lambda record: record
 
+    def subsets(self, split: str) -> tuple[str, ...]:
+        """The subsets of a split, which all sources have alike; "" if it has none."""
+        sources = (self.tfds, self.hub, self.files)
+        return tuple(next((each[split] for each in sources if split in each), ("",)))
+
     def subset(self, record: Record) -> str:
         """The subset of a record, "" if the split has none."""
         value = record.columns.get(self.subset_column)
@@ -276,7 +281,7 @@ class Published:
             return record.subset
         if "/" in value:
             return value.partition("/")[0]
-        known = (name for subsets in self.files.values() for name in subsets if name)
+        known = filter(None, self.subsets("test"))
         return next((name for name in known if value.startswith(name)), "")
 
 
