@@ -67,6 +67,6 @@ RESULTS = Format(
 KEPT_SCORE = Format("a kept score", 1, "let this command score again")
 TOKENIZER = Format("a saved tokenizer", 1, "name one that this version saved")
 # Its number is part of the name of a corpus, so that the cache may hold several.
-CORPUS = Format("a prepared corpus", 1, "remove it, and the next run makes it again")
+CORPUS = Format("a prepared corpus", 2, "remove it, and the next run makes it again")
 EXPORT = Format("the table of an export", 1, "export the run again with convert")
 VERIFICATION = Format("a table of verify", 1, "run verify again with this version")

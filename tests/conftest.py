@@ -48,7 +48,7 @@ from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.data.files import exclusive
+from gpt1_jax.data.owner import exclusive
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.runs.checkpoint_files import Best, saved_steps, write_score
 

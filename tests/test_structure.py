@@ -70,6 +70,7 @@ WITHOUT_JAX = {"config", "data", "tasks"}
 # data/files.py writes all else; these hand what it made or checked to a library.
 WRITERS = {
     "data/shared_cache.py": {"open"},  # in a bucket
+    "data/shards.py": {"memmap"},  # to read
     "data/tables.py": {"File", "ZipFile", "open"},  # in a partial file
     "finetuning/submission.py": {"ZipFile"},  # in memory
     "interop/openai.py": {"save"},  # in memory

@@ -34,7 +34,7 @@ from etils import epath
 from benchmarks import harness
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.files import LOCK_FILE, Held, system_lock
+from gpt1_jax.data.owner import LOCK_FILE, Held, system_lock
 from gpt1_jax.report.figures import GUIDE
 from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.runs import lock

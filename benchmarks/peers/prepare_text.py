@@ -47,9 +47,8 @@ from benchmarks import harness
 from benchmarks.paper_model import load_config
 from gpt1_jax.config import load
 from gpt1_jax.config.pretrain import PretrainConfig
-from gpt1_jax.data.corpus import start_encoders
 from gpt1_jax.data.documents import cut_blocks
-from gpt1_jax.data.progress import Bar
+from gpt1_jax.data.encoder import Block, encode_blocks
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
 
@@ -65,13 +64,10 @@ def prepare_gpt1(flags: argparse.Namespace) -> Encode:
 
 def _encode(tokenizer: Tokenizer, blocks: list[str], cores: int) -> int:
     """The number of ids, made as a corpus is prepared: one process for each core."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Bar("", 0, "B", active=False) as progress,
-    ):
+    with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(folder)
-        with start_encoders(folder, cores) as encode:
-            return sum(len(ids) for ids, *_ in encode(blocks, progress))
+        found = encode_blocks((Block("", "", text) for text in blocks), folder, cores)
+        return sum(len(encoded.ids) for _, encoded in found)
 
 
 def prepare_transformers(flags: argparse.Namespace) -> Encode:

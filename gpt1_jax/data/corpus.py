@@ -8,26 +8,28 @@ is trained too, and once to tokenise it. Later runs read none.
 """
 
 import collections
-import concurrent.futures
+import contextlib
 import functools
 import itertools
-import multiprocessing
 import os
 import shutil
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig, default_cache_dir
-from gpt1_jax.data.documents import Document, hold_out, shared_texts
+from gpt1_jax.data.documents import (
+    Document,
+    HeldOut,
+    hold_out,
+    is_near,
+    shared_texts,
+)
+from gpt1_jax.data.encoder import Block, encode_blocks
 from gpt1_jax.data.files import (
     check_writable,
-    exclusive,
     explained_writing,
     is_remote,
     json_digest,
@@ -35,6 +37,7 @@ from gpt1_jax.data.files import (
     remove_partial,
     whole_folder,
 )
+from gpt1_jax.data.owner import exclusive
 from gpt1_jax.data.progress import Bar, show_line
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, CorpusWriter, open_corpus, token_dtype
@@ -59,6 +62,7 @@ def prepare_corpus(
     *,
     own_tokenizer: Place | None = None,
     progress: bool = True,
+    is_main: bool = True,
 ) -> tuple[Corpus, Tokenizer]:
     """Finds or makes the tokenizer and the token shards of a corpus.
 
@@ -67,57 +71,93 @@ def prepare_corpus(
       tokenizer: which tokenizer, and its size if it is to be trained.
       own_tokenizer: the saved tokenizer of a run that resumes, used instead.
       progress: whether to show progress.
+      is_main: whether this process makes what a cache in a bucket lacks; in a run of
+        several processes the others wait for one.
 
     Returns:
       The corpus and its tokenizer.
 
     Raises:
-      FileNotFoundError, ValueError, PermissionError: saying what is wrong with the
-        sources, the tokenizer or the cache folder, before any long work.
-      OSError: if the disk of the cache folder is full.
+      FileNotFoundError, ValueError: saying what is wrong with the sources or the
+        tokenizer, before any long work.
+      CannotWrite: if the cache folder cannot be written, before it; or if its disk is
+        full.
     """
     tell = show_line if progress else lambda text: None
     named = locate(data.cache_dir or default_cache_dir())
-    cache, cached = Path(named), _cached
-    if is_remote(named):
-        shared = find_named(_SHARED, str(named), "name a local folder")
-        cache = Path(default_cache_dir())
-        cached = functools.partial(shared, _cached, named, cache, progress)
-    another = ", or name another folder with --config.data.cache_dir=DIR"
+    cache = Path(default_cache_dir() if is_remote(named) else named)
+    another = "--config.data.cache_dir=DIR names another folder for the cache."
     with explained_writing(cache, another):
         check_writable(cache)
-        with exclusive(cache, tell):
+        cached: Cached = functools.partial(_cached, cache, tell)
+        if is_remote(named):
+            shared = find_named(_SHARED, str(named), "name a local folder")
+            cached = functools.partial(
+                shared, cached, named, cache, is_main, tell, progress
+            )
+        with exclusive(cache, tell):  # where the built-in text is collected
             train, valid = find_documents(data, cache, tell)
-            if not valid:
-                train, valid = hold_out(train, data.valid_fraction)
-            place = _find_tokenizer(
-                tokenizer, own_tokenizer, train, valid, cache, cached, tell
-            )
-            encoder = load_tokenizer(place)
-            key = _cache_key(
-                CORPUS.number, _CLEANING, encoder.digest, _identity(train), "valid",
-                data.valid_fraction, _identity(valid),
-            )  # fmt: skip
-            make = functools.partial(
-                _write_corpus, data, train, valid, encoder, place, progress
-            )
-            corpus = cached(cache / "corpora" / key, open_corpus, make)
+        texts = _Texts(data, train, valid)
+        place = _find_tokenizer(tokenizer, own_tokenizer, texts, cache, cached, tell)
+        encoder = load_tokenizer(place)
+        key = _cache_key(CORPUS.number, _CLEANING, encoder.digest, *texts.identity)
+        make = functools.partial(_write_corpus, texts, encoder, place, progress)
+        corpus = cached(cache / "corpora" / key, open_corpus, make)
     for warning in corpus.warnings:
         tell(f"WARNING: {warning}")
     return corpus, encoder
 
 
-def _cached(folder: Path, read: Callable[[Path], T], make: Callable[[Path], None]) -> T:
+class _Texts:
+    """The documents of a corpus, and which of them are for validation.
+
+    Args:
+      data: the section that names them.
+      train: those for training.
+      valid: those for validation; if none, some of the others are held out.
+
+    Attributes:
+      data: the section.
+      identity: what tokens and split depend on; known before anything is read.
+    """
+
+    def __init__(self, data: DataConfig, train: list[Document], valid: list[Document]):
+        self.data, self._train, self._valid = data, train, valid
+        names = ([(each.name, each.stamp) for each in part] for part in (train, valid))
+        self.identity = [*names, 0 if valid else data.valid_fraction]
+        self._is_divided = bool(valid) or any(each.divides for each in train)
+
+    def divide(self, room: int = 0) -> tuple[list[Document], list[Document]]:
+        """The documents for training and, unless they divide themselves, validation.
+
+        Args:
+          room: as of `hold_out`, which may read them.
+        """
+        if not self._is_divided:
+            fraction = self.data.valid_fraction
+            self._train, self._valid = hold_out(self._train, fraction, room)
+            self._is_divided = True
+        return self._train, self._valid
+
+
+def _cached(
+    cache: Path,
+    tell: Say,
+    folder: Path,
+    read: Callable[[Path], T],
+    make: Callable[[Path], None],
+) -> T:
     """What is in a folder of the cache; made first if it is missing or damaged."""
-    if folder.exists():
-        try:
-            return read(folder)
-        except (ValueError, FileNotFoundError) as error:
-            show_line(f"{error} Making it again.")
-            shutil.rmtree(folder)
-    remove_partial(folder.parent, folder.name, older_than=0)  # of killed processes
-    make(folder)
-    return read(folder)
+    with exclusive(cache, tell):
+        remove_partial(folder.parent, folder.name, older_than=0)  # of killed processes
+        if folder.exists():
+            try:
+                return read(folder)
+            except (ValueError, FileNotFoundError) as error:
+                show_line(f"{error} Making it again.")
+                shutil.rmtree(folder)
+        make(folder)
+        return read(folder)
 
 
 _SHARED = "gpt1_jax.data.shared_cache:cached"  # one host makes it for all
@@ -125,10 +165,6 @@ _SHARED = "gpt1_jax.data.shared_cache:cached"  # one host makes it for all
 
 def _cache_key(*parts: object) -> str:
     return json_digest(parts)[:16]
-
-
-def _identity(documents: Sequence[Document]) -> list[tuple[str, str]]:
-    return [(document.name, document.stamp) for document in documents]
 
 
 # --- where text comes from ----------------------------------------------------
@@ -175,8 +211,7 @@ def find_documents(
 def _find_tokenizer(
     config: TokenizerConfig,
     own: Place | None,
-    train: Sequence[Document],
-    valid: Sequence[Document],
+    texts: _Texts,
     cache: Path,
     cached: Cached[Tokenizer],
     tell: Say,
@@ -198,6 +233,7 @@ def _find_tokenizer(
         return path
 
     def make(folder: Path) -> None:
+        train, valid = texts.divide(room=int(config.train_megabytes * 1e6))
         for document in valid:  # before long work
             document.read_digest()
         case = (
@@ -213,7 +249,7 @@ def _find_tokenizer(
 
     key = _cache_key(
         TOKENIZER.number, _TRAINING, config.vocab_size, config.train_megabytes,
-        _identity(train), config.lowercase,
+        config.lowercase, *texts.identity,
     )  # fmt: skip
     folder = cache / "tokenizers" / key
     cached(folder, load_tokenizer, make)
@@ -223,25 +259,26 @@ def _find_tokenizer(
 def _training_lines(documents: Sequence[Document], megabytes: float) -> Iterator[str]:
     """Lines of documents in a fixed random order, up to `megabytes`.
 
-    Every document is read to its end, even beyond `megabytes`: so an unreadable one is
-    found before the training begins, and all content digests are known.
+    Every document is read to its end, even beyond `megabytes`, unless it has been: so
+    an unreadable one is found before the training begins, and all content digests are
+    known.
     """
     left = megabytes * 1e6
     for index in np.random.default_rng(0).permutation(len(documents)):
+        if left <= 0 and documents[index].is_read():
+            continue
         for block in documents[index].blocks():
-            if left > 0:
+            if left > 0 and not isinstance(block, HeldOut):
                 text = clean(block)
                 left -= len(text)
                 yield from text.split("\n")
 
 
-# --- token shards -------------------------------------------------------------
+# --- tokens -------------------------------------------------------------------
 
 
 def _write_corpus(
-    data: DataConfig,
-    train: Sequence[Document],
-    valid: Sequence[Document],
+    texts: _Texts,
     tokenizer: Tokenizer,
     tokenizer_dir: Place,
     progress: bool,
@@ -251,50 +288,61 @@ def _write_corpus(
 
     If there are no documents for validation, the end of the text is held out.
     """
+    data, (train, valid) = texts.data, texts.divide()
     for document in (*valid, *train):
         document.check(tokenizer)
-    num_bytes = sum(document.num_bytes for document in (*train, *valid))
+    length = sum(document.length for document in (*train, *valid))
     tokens: collections.Counter[str] = collections.Counter()
     blocks = itertools.chain(_blocks(train, "train"), _blocks(valid, "valid"))
+    workers = data.num_workers or os.cpu_count() or 1
     with (
         whole_folder(folder) as partial,
-        Bar("tokenise", num_bytes, "B", active=progress, unit_scale=True) as bar,
+        contextlib.closing(encode_blocks(blocks, tokenizer_dir, workers)) as found,
+        Bar("tokenise", length, "B", active=progress, unit_scale=True) as bar,
     ):
         dtype = token_dtype(tokenizer.vocab_size)
         writer = CorpusWriter(Path(partial), tokenizer.digest, dtype)
-        workers = data.num_workers or os.cpu_count() or 1
-        for block in encode_blocks(blocks, tokenizer_dir, workers):
-            writer.add(block.split, block.ids, block.words, block.num_bytes)
-            tokens[block.document] += len(block.ids) * (block.split == "train")
+        for block, encoded in found:
+            writer.add(block.split, *encoded)
+            tokens[block.document] += len(encoded.ids) * (block.split == "train")
             bar.update(block.size)
-        if not valid:
-            writer.hold_out_tail(data.valid_fraction)
-        for split, counts in writer.counts.items():
-            if not counts.tokens:
+        num_valid = sum(d.count for d in valid) + sum(d.held_out for d in train)
+        is_cut = not writer.counts["valid"].tokens
+        if is_cut:
+            if data.valid:
                 raise UserError(
-                    f"config.data.{split} holds no text, or too little to divide; name "
-                    "more."
+                    f"config.data.valid={data.valid!r} holds no text; name one that "
+                    "does."
                 )
+            writer.hold_out_tail(data.valid_fraction, tokenizer.decode_text)
+            num_valid = 1
+        shares = {name: counts.tokens for name, counts in writer.counts.items()}
         writer.finish(
-            {"train": _count(train), "valid": _count(valid) or 1},
+            {"train": sum(document.count for document in train), "valid": num_valid},
             {document.name: document.read_digest() for document in (*train, *valid)},
             {document.name: tokens[document.name] for document in train},
-            list(_warnings(train, valid)),
+            list(_warnings(data, train, valid, shares, is_cut)),
         )
 
 
-def _count(documents: Sequence[Document]) -> int:
-    return sum(document.count for document in documents)
-
-
-def _blocks(documents: Sequence[Document], split: str) -> Iterator["_Block"]:
+def _blocks(documents: Sequence[Document], split: str) -> Iterator[Block]:
     for document in documents:
         for text in document.blocks():
-            size = getattr(text, "nbytes", len(text))
-            yield _Block(document.name, split, text, size)
+            if isinstance(text, str):
+                size = len(text.encode())
+                to = "valid" if isinstance(text, HeldOut) else split
+                yield Block(document.name, to, str(text), size)
+            else:  # ids of a token file
+                yield Block(document.name, split, text, len(text))
 
 
-def _warnings(train: Sequence[Document], valid: Sequence[Document]) -> Iterator[str]:
+def _warnings(
+    data: DataConfig,
+    train: Sequence[Document],
+    valid: Sequence[Document],
+    tokens: Mapping[str, int],
+    is_cut: bool,
+) -> Iterator[str]:
     """Warnings about the split, shown whenever it is used."""
     if shared := shared_texts(train, valid):
         name, trained = shared[0]
@@ -303,94 +351,16 @@ def _warnings(train: Sequence[Document], valid: Sequence[Document]) -> Iterator[
             f"so the validation loss is too low: {name} holds the text of {trained}. "
             "Leave out one of each pair."
         )
-    if not valid and len(train) > 1:
+    total, wanted = sum(tokens.values()), data.valid_fraction
+    if not (data.valid or is_near(tokens["valid"] / total, wanted)):
         yield (
-            "Whole documents cannot make up config.data.valid_fraction of the text; "
-            "the end of the text is held out instead."
+            f"{tokens['valid']:,} of {total:,} tokens ({tokens['valid'] / total:.2%}) "
+            f"are held out for validation, not config.data.valid_fraction={wanted}: "
+            "whole documents are held out, and their sizes differ. Name validation "
+            "text with --config.data.valid=PATHS."
         )
-
-
-# --- blocks of text to token ids, on several processes ------------------------
-
-
-class _Block(NamedTuple):
-    """A block of text, or ids of a token file; once encoded, its ids and counts."""
-
-    document: str
-    split: str
-    text: Any
-    size: int
-    ids: np.ndarray = np.zeros(0, np.uint32)
-    words: int = 0
-    num_bytes: int = 0  # of cleaned UTF-8 text
-
-
-def encode_blocks(
-    blocks: Iterable[_Block], tokenizer_dir: Place, workers: int
-) -> Iterator[_Block]:
-    """Encodes blocks in order, here and, if it takes long, on several processes.
-
-    Raises:
-      ChildProcessError: if a process ends before its work is done.
-    """
-    encode = functools.partial(_encode, os.fspath(tokenizer_dir))
-    tokenizer = _load_once(os.fspath(tokenizer_dir))
-    blocks, began = iter(blocks), time.monotonic()
-    for block in blocks:
-        yield encode(block)
-        if workers > 1 and time.monotonic() - began >= tokenizer.seconds_to_load:
-            break
-    else:
-        return
-    context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(workers, context, _end_with_parent)
-    pending: collections.deque[concurrent.futures.Future[_Block]] = collections.deque()
-    try:
-        for block in blocks:
-            pending.append(pool.submit(encode, block))
-            if len(pending) > 4 * workers:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except concurrent.futures.BrokenExecutor as error:
-        raise ChildProcessError(
-            "A tokenising process died, perhaps for lack of memory; use "
-            f"fewer than {workers} with --config.data.num_workers=N."
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """Leaves interrupts to the parent; ends this process once the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def wait() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-_load_once = functools.cache(load_tokenizer)
-
-
-def _encode(tokenizer_dir: str, block: _Block) -> _Block:
-    """Cleans and encodes one block; each line's newline is a token."""
-    tokenizer = _load_once(tokenizer_dir)
-    if isinstance(block.text, np.ndarray):  # of a token file
-        text, ids = tokenizer.decode_text(block.text.tolist()), block.text
-        return block._replace(
-            text="", ids=ids, words=len(text.split()), num_bytes=len(text.encode())
+    if is_cut and (len(train) > 1 or train[0].divides):
+        yield (
+            f"Whole documents cannot make up config.data.valid_fraction={wanted} of "
+            "the text; the end of the text is held out instead."
         )
-    text = clean(block.text)
-    ids = tokenizer.encode(text) if text else []
-    ends_line = bool(text) and block.text.endswith("\n")
-    if ends_line:
-        ids.append(tokenizer.newline_id)
-    return block._replace(
-        text="",
-        ids=np.asarray(ids, np.uint32),
-        words=len(text.split()),
-        num_bytes=len(text.encode()) + ends_line,
-    )

@@ -29,11 +29,16 @@ from gpt1_jax.data.streams import (
     format_of,
     read_plain_text,
     unpacked_name,
+    unpacked_sizes,
 )
 from gpt1_jax.data.text import refuse_other_name
 from gpt1_jax.errors import UserError, find_named
 
 BLOCK_CHARS = 1 << 18
+
+
+class HeldOut(str):
+    """A piece of a document's text that is held out for validation."""
 
 
 @dataclasses.dataclass
@@ -43,22 +48,30 @@ class Document:
     Attributes:
       name: a path, a module's name, or a dataset and a row.
       stamp: changes when the text does: a file's size and time, or versions.
-      num_bytes: for progress and for the share to hold out; a file's size on disk.
-      chunks: reads the text, in pieces of any size.
+      num_bytes: for the share to hold out: the size of a file, unpacked. None of a
+        compressed file until it is read.
+      chunks: reads the text, in pieces of any size; `HeldOut` ones are for validation.
       may_be_blank: whether the text may be only white space, as rows of a dataset are;
         a blank file is a mistake.
+      divides: whether it holds out some of its text itself.
       count: how many documents it holds; where a mark separates them, once it is read.
-      length: its characters, or ids, once it is read.
+      held_out: how many more of them it holds out, once it is read.
+      length: the bytes of its text as it is read, or its ids, once it is read.
     """
 
     name: str
     stamp: str
-    num_bytes: int
+    num_bytes: int | None
     chunks: Callable[[], Iterable[str]]
     may_be_blank: bool = False
+    divides: bool = False
     count: int = 1
+    held_out: int = 0
     length: int = 0
     _digest: str | None = dataclasses.field(
+        default=None, init=False, repr=False, compare=False
+    )
+    _kept: list[str] | None = dataclasses.field(
         default=None, init=False, repr=False, compare=False
     )
 
@@ -68,8 +81,10 @@ class Document:
         Raises:
           UserError: if the text cannot be read, or is blank and must not be.
         """
-        chunks = self.chunks() if self._digest is not None else self._digested()
-        return cut_blocks(chunks)
+        chunks, self._kept = self._kept, None
+        if self._digest is None:
+            return cut_blocks(self._digested())
+        return cut_blocks(self.chunks() if chunks is None else chunks)
 
     def read_digest(self) -> str:
         """The content digest, "" of a blank text. Reads the text if it is not known.
@@ -82,30 +97,56 @@ class Document:
                 pass
         return self._digest or ""
 
+    def is_read(self) -> bool:
+        """Whether it has been read to its end."""
+        return self._digest is not None
+
+    def read_ahead(self, room: int) -> int:
+        """Reads the text, and keeps it for the next time if it fits into `room`.
+
+        Returns:
+          The characters kept.
+
+        Raises:
+          UserError: as `blocks`.
+        """
+        kept, size = list[str](), 0
+        for chunk in self._digested():
+            size += len(chunk)
+            if size <= room:
+                kept.append(chunk)
+        self._kept = kept if size <= room else None
+        return size if size <= room else 0
+
     def check(self, tokenizer: Any) -> None:
         """Reads all of it once, before long work; a token file is compared with it."""
         self.read_digest()
 
     def _digested(self) -> Iterator[str]:
-        digest, blank, self.length = hashlib.sha256(), True, 0
+        digest, blank, length = hashlib.sha256(), True, 0
         for chunk in self.chunks():
-            self.length += len(chunk)
+            data = chunk.encode()
+            length += len(data)
             blank = blank and (not chunk or chunk.isspace())
-            digest.update(chunk.encode())
+            digest.update(data)
             yield chunk
         if blank and not self.may_be_blank:
             raise UserError(f"{self.name} holds no text, only white space.")
-        self._digest = "" if blank else digest.hexdigest()
+        self._digest, self.length = "" if blank else digest.hexdigest(), length
 
 
 def cut_blocks(chunks: Iterable[str]) -> Iterator[str]:
     """Cuts text into blocks at line ends, or before a word in a very long line.
 
     A block ends with a newline unless its last line goes on in the next one; the last
-    block is given one if the text ends without.
+    block is given one if the text ends without. What is held out is cut by itself.
     """
-    rest = ""
+    kind: type[str] = str
+    rests, rest = {str: "", HeldOut: ""}, ""
     for chunk in chunks:
+        if type(chunk) is not kind:
+            rests[kind], kind = rest, type(chunk)
+            rest = rests.pop(kind)
         rest += chunk
         start = 0
         while len(rest) - start >= BLOCK_CHARS:
@@ -113,11 +154,13 @@ def cut_blocks(chunks: Iterable[str]) -> Iterator[str]:
             if not end:  # before a word, so a line end stays with its last word
                 head = rest[start : start + BLOCK_CHARS]
                 end = start + (head.rstrip().rfind(" ") + 1 or BLOCK_CHARS - 1)
-            yield rest[start:end]
+            yield kind(rest[start:end])
             start = end
         rest = rest[start:]
-    if rest:
-        yield rest if rest.endswith("\n") else rest + "\n"
+    rests[kind] = rest
+    for each, rest in rests.items():
+        if rest:
+            yield each(rest if rest.endswith("\n") else rest + "\n")
 
 
 # --- text files: plain text and other formats, compressed or not --------------
@@ -149,7 +192,7 @@ def find_text(
         return train, valid
     name = "config.data.document_separator"
     separate = find_named("gpt1_jax.data.separated:separate", name, "leave it empty")
-    return separate(train, config), separate(valid, config)
+    return separate(train, valid, config)
 
 
 def refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
@@ -200,6 +243,8 @@ def text_documents(
 def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
     """The files that `paths` names, sorted by path: see `text_documents`.
 
+    The suffix of a compressed file does not count.
+
     Args:
       paths: files, folders and globs.
       key: the configuration key, for messages.
@@ -224,7 +269,14 @@ def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Pa
     for path in files.values():
         if path.exists() and not path.stat().length:
             raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
-    return [files[name] for name in sorted(files)]
+    return sorted(files.values(), key=lambda path: (_unpacked(path), str(path)))
+
+
+def _unpacked(path: epath.PathLike) -> str:
+    """The path without the suffix of a compressed file."""
+    name = os.fspath(path)
+    packed = unpacked_name(name) != name.lower()
+    return name.rpartition(".")[0] if packed else name
 
 
 def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
@@ -266,26 +318,32 @@ def _document(path: epath.Path, key: str, field: str, skip_empty: bool) -> Docum
         chunks = functools.partial(records.read_texts, path, key, field, skip_empty)
         stamp += f"-{field}" + "-skip_empty" * skip_empty
     else:
-        refuse_other_name(f"{key}: {path}")
+        if field or not format_of(path.name):  # rows are plain text if asked for
+            refuse_other_name(f"{key}: {path}")
         check_can_unpack(str(path))
         chunks = functools.partial(read_plain_text, path, may_be_json=not field)
-    return Document(str(path), stamp, stat.length, chunks)
+    is_packed = _unpacked(path) != str(path)
+    return Document(str(path), stamp, None if is_packed else stat.length, chunks)
 
 
 # --- which documents are held out for validation ------------------------------
 
 
 def hold_out(
-    documents: list[Document], fraction: float
+    documents: list[Document], fraction: float, room: int = 0
 ) -> tuple[list[Document], list[Document]]:
     """Splits the documents into training and validation documents.
 
     Documents are considered in an order that depends on their names alone, so a corpus
-    that grows by a document keeps most of its split.
+    that grows by a document keeps most of its split. So does one that is compressed:
+    the suffix does not count, and sizes are those of the text, for which compressed
+    files are read.
 
     Args:
       documents: all of them.
       fraction: the share of the bytes to hold out.
+      room: of what is read for its size, so many characters are kept in memory for the
+        next reading.
 
     Returns:
       Training and validation documents in the order given. There are none for
@@ -294,6 +352,10 @@ def hold_out(
     """
     if len(documents) == 1:
         return documents, []
+    for document in documents:
+        if document.num_bytes is None:
+            room -= document.read_ahead(room)
+            document.num_bytes = unpacked_sizes.get(document.name, document.length)
     chosen = _by_size(sorted(documents, key=_position), fraction)
     return (
         [d for d in documents if d.name not in chosen],
@@ -302,18 +364,20 @@ def hold_out(
 
 
 def _position(document: Document) -> str:
-    return hashlib.sha256(Path(document.name).name.encode()).hexdigest()
+    name = Path(_unpacked(document.name)).name
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def _by_size(order: list[Document], fraction: float) -> set[str]:
     """Names of documents that together hold about `fraction` of the bytes."""
-    wanted = fraction * sum(document.num_bytes for document in order)
+    sizes = [document.num_bytes or 0 for document in order]
+    wanted = fraction * sum(sizes)
     chosen: set[str] = set()
     held = 0
-    for document in order:
-        closer = abs(wanted - held - document.num_bytes) < abs(wanted - held)
+    for document, size in zip(order, sizes, strict=True):
+        closer = abs(wanted - held - size) < abs(wanted - held)
         if closer and len(chosen) < len(order) - 1:
-            held += document.num_bytes
+            held += size
             chosen.add(document.name)
     return chosen if is_near(held, wanted) else set()
 

@@ -1,4 +1,4 @@
-"""Writes files and folders, whole or not at all, and locks folders.
+"""Writes files and folders, whole or not at all.
 
 Everything the package writes to disk is written here. A file or folder is made under an
 unpredictable name beside its own, which it takes once it is whole: so nobody reads half
@@ -9,7 +9,6 @@ that holds the folder's lock.
 
 import contextlib
 import errno
-import functools
 import glob
 import hashlib
 import importlib.util
@@ -18,12 +17,10 @@ import math
 import os
 import secrets
 import shutil
-import socket
 import stat
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -95,13 +92,17 @@ def refuse_links(folder: epath.PathLike) -> None:
       UserError: naming the link.
     """
     for parent, folders, names in () if is_remote(folder) else os.walk(folder):
-        for path in (os.path.join(parent, name) for name in (*folders, *names)):
-            if os.path.islink(path):
-                raise UserError(
-                    f"{path} is a link to {os.readlink(path)}, and nothing is written "
-                    "through links inside a run folder; remove it, or put what it "
-                    "leads to in its place."
-                )
+        for name in (*folders, *names):
+            _refuse_link(os.path.join(parent, name))
+
+
+def _refuse_link(path: epath.PathLike) -> None:
+    if os.path.islink(path):
+        raise UserError(
+            f"{path} is a link to {os.readlink(path)}, and nothing is written "
+            "through links inside a run folder; remove it, or put what it "
+            "leads to in its place."
+        )
 
 
 def make_folder(path: epath.PathLike) -> None:
@@ -126,7 +127,7 @@ def try_writing(folder: epath.PathLike) -> None:
         create(probe, "")
         probe.unlink()
     else:
-        with tempfile.TemporaryFile(dir=folder, suffix=_PARTIAL):
+        with tempfile.TemporaryFile(dir=folder, prefix=".", suffix=_PARTIAL):
             pass
 
 
@@ -145,7 +146,12 @@ def create(path: epath.PathLike, content: str | bytes) -> None:
 
 
 def append_to(path: Path, buffering: int = -1) -> BinaryIO:
-    """Opens a file to append to, and makes it if missing."""
+    """Opens a file to append to, and makes it if missing.
+
+    Raises:
+      UserError: if it is a link.
+    """
+    _refuse_link(path)
     return open(path, "ab", buffering=buffering)
 
 
@@ -237,7 +243,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         return
     with temporary_folder() as folder:
         yield folder / path.name
-        with (folder / path.name).open("rb") as file, append_to(path, 0) as stream:
+        with (folder / path.name).open("rb") as file, open(path, "ab", 0) as stream:
             shutil.copyfileobj(file, stream)
 
 
@@ -249,8 +255,14 @@ def _becoming(path: Path) -> Iterator[Path]:
         remove_partial(path.parent, path.name)
         scratch = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_PARTIAL}")
         scratch.mkdir()
+        create(mark := scratch / ".mark", "")
         try:
             yield scratch / path.name
+            if not mark.exists():  # a part may have been written since, in a new folder
+                raise FileNotFoundError(
+                    f"{path} was not written: another program removed {scratch}, in "
+                    "which it was being made. Run the same command again."
+                )
             (scratch / path.name).replace(path)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -303,27 +315,37 @@ def explained_writing(path: epath.PathLike, otherwise: str = "") -> Iterator[Non
 
     Args:
       path: the file or folder.
-      otherwise: a further way out, for example a key that names another folder.
+      otherwise: another way out, a sentence.
 
     Raises:
       CannotWrite: in place of the system's error.
     """
     try:
         yield
+    except CannotWrite as error:
+        error.args = (f"{error} {otherwise}".rstrip(),)
+        raise
     except OSError as error:
         way_out = {**FULL, **_DENIED}.get(error.errno or 0)
-        if isinstance(error, CannotWrite) or way_out is None:
+        if way_out is None:
             raise
-        named = os.path.dirname(str(error.filename or path))
-        if error.errno in _DENIED and not named.startswith(os.path.dirname(str(path))):
+        if error.errno in _DENIED and not _is_for(error.filename, path):
             raise  # about a file that is only read
-        problem = CannotWrite(
+        message = (
             f"{whole_path(path)} cannot be written ({os.strerror(error.errno or 0)}). "
-            f"What was saved before is intact; {way_out}{otherwise}, and run the same command "
-            "again."
+            f"What was saved before is intact; {way_out}, and run the same command "
+            f"again. {otherwise}"
         )
+        problem = CannotWrite(message.rstrip())
         problem.errno = error.errno
         raise problem from error
+
+
+def _is_for(name: object, path: epath.PathLike) -> bool:
+    """Whether the file or folder that an error names is made to write to a path."""
+    if not isinstance(name, str):
+        return False
+    return name != whole_path(name) or Path(path).is_relative_to(name)
 
 
 def is_unfinished(name: str) -> bool:
@@ -352,23 +374,13 @@ def remove_partial(
     names = f"**/.*{_PARTIAL}" if name == "*" else f".{glob.escape(name)}.*{_PARTIAL}"
     for path in Path(folder).glob(names):
         with contextlib.suppress(OSError):  # another user's, or removed meanwhile
-            parts = (path, *path.rglob("*"))
-            changed = max(part.lstat().st_mtime for part in parts)
+            changed = max(os.lstat(x).st_mtime for x in (path, *files_below(path)))
             if time.time() - changed < older_than:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-
-
-@functools.cache
-def machine_id() -> str:
-    """An id of this machine since it was started, if Linux gives one."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return socket.gethostname()
 
 
 def find_files(folder: epath.PathLike, pattern: str) -> list[epath.Path]:
@@ -403,162 +415,17 @@ def file_stamp(path: epath.Path) -> str:
     return f"{stat.length}-{exact or stat.mtime}"
 
 
-def sha256(path: epath.PathLike) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal."""
+def sha256(path: epath.PathLike, start: int = 0, size: float = math.inf) -> str:
+    """The SHA-256 of a file's bytes, or of `size` of them, in hexadecimal."""
     digest = hashlib.sha256()
     with epath.Path(path).open("rb") as file:
-        while data := file.read(1 << 22):
+        file.seek(start)
+        while data := file.read(int(min(size, 1 << 22))):
             digest.update(data)
+            size -= len(data)
     return digest.hexdigest()
 
 
 def json_digest(record: Any) -> str:
     """The SHA-256 of a JSON value, in hexadecimal."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-# --- locks: one process at a time in a folder ---------------------------------
-
-LOCK_FILE = ".lock"
-NOTE_FILE = ".lock.json"  # the holder of the lock, and its purpose
-_POLL_SECONDS = 0.2
-_REMIND_SECONDS = 60.0
-_UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
-
-
-class Held(Exception):
-    """Another process holds the lock."""
-
-
-@contextlib.contextmanager
-def system_lock(path: Path, seconds: float = 0.0) -> Iterator[bool]:
-    """Holds the system's lock on a file while the block runs.
-
-    The system frees it when this process ends, however that happens.
-
-    Args:
-      path: the file, made if missing, in a folder that exists.
-      seconds: how long to wait for another process.
-
-    Yields:
-      Whether the file system has locks; without them, nobody is kept out.
-
-    Raises:
-      Held: if another process still holds it.
-    """
-    import filelock  # imported here so that --help starts without asyncio
-
-    # filelock's substitute, a file that stays behind, would lock out all other hosts.
-    lock = filelock.FileLock(path, thread_local=False, fallback_to_soft=False)
-    try:
-        lock.acquire(timeout=seconds, poll_interval=_POLL_SECONDS)
-    except filelock.Timeout as error:
-        raise Held(str(path)) from error
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
-
-
-@contextlib.contextmanager
-def exclusive(
-    folder: Path, say: Callable[[str], None]
-) -> Iterator[Callable[[str], None]]:
-    """Keeps other processes out of a folder while the block runs.
-
-    On a file system without locks nobody is kept out; then work may be done twice.
-
-    Args:
-      folder: the folder to write to; it exists.
-      say: shows a line to the waiting user.
-
-    Yields:
-      A function that notes what this process is doing, for those who wait.
-    """
-    note, began, patience = folder / NOTE_FILE, time.monotonic(), _POLL_SECONDS
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(system_lock(folder / LOCK_FILE, patience))
-                break
-            except Held:
-                waited = time.monotonic() - began
-                holder = name_owner(read_record(note, OSError))
-                say(f"{folder} is in use by {holder}; waiting ({waited:.0f} s).")
-                patience = _REMIND_SECONDS
-        stack.callback(note.unlink, missing_ok=True)
-        yield lambda doing: write_json(note, this_process(doing=doing))
-
-
-# --- leases: files with a counter that their owner keeps raising --------------
-
-_IMPORTED = secrets.token_hex(16)
-
-
-def this_process(**more: Any) -> dict[str, Any]:
-    """This process as an owner, by an id that not even its forks have; and more."""
-    pid = os.getpid()
-    owner = f"{_IMPORTED}-{pid}"
-    return {"owner": owner, "host": socket.gethostname(), "pid": pid, **more}
-
-
-def read_record(
-    path: epath.PathLike, missing: type[OSError] = FileNotFoundError
-) -> dict[str, Any]:
-    """A JSON object; empty if it is damaged, or the error says that it is missing."""
-    try:
-        value = json.loads(epath.Path(path).read_text())
-    except (missing, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def name_owner(record: Mapping[str, Any]) -> str:
-    """The owner that a record names and what it is doing, for messages."""
-    if not {"pid", "host"} <= record.keys():
-        return "another process"
-    doing = f", {record['doing']}" if record.get("doing") else ""
-    return f"process {record['pid']} on {record['host']}{doing}"
-
-
-def is_ours(record: Mapping[str, Any]) -> bool:
-    """Whether a record names this process as its owner."""
-    return record.get("owner") == this_process()["owner"]
-
-
-@contextlib.contextmanager
-def heartbeat(
-    path: epath.Path, record: Callable[[int], dict[str, Any]], seconds: float
-) -> Iterator[None]:
-    """Raises a lease's counter while the block runs, then removes it, while it is ours.
-
-    Args:
-      path: the lease, which this process has written.
-      record: what to write, given the count.
-      seconds: between increments.
-    """
-    stop = threading.Event()
-
-    def beat() -> None:
-        count = 0
-        while not stop.wait(seconds):
-            count += 1
-            with contextlib.suppress(OSError):  # the next beat may get through
-                if is_ours(read_record(path)):
-                    write_json(path, record(count))
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        with contextlib.suppress(OSError):
-            if is_ours(read_record(path)):
-                path.unlink(missing_ok=True)

@@ -1,44 +1,123 @@
 """Files that hold many documents, with a mark such as <|endoftext|> between them."""
 
 import dataclasses
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpt1_jax.config.sections import DataConfig
-from gpt1_jax.data.documents import Document
+from gpt1_jax.data.documents import BLOCK_CHARS, Document, HeldOut
 from gpt1_jax.errors import UserError
 
+_HEAD = 1 << 12  # characters that decide whether a document is held out
 
-def separate(documents: list[Document], config: DataConfig) -> list[Document]:
-    """The files without the marks, each of which becomes a line end.
 
-    A file stays one named `Document`, so that millions of them are never listed; its
-    documents are counted once it is read.
+@dataclasses.dataclass
+class _Search:
+    """Whether the mark is in any of the files.
+
+    Attributes:
+      mark: the mark.
+      first: the name of the first file.
+      unread: the names of those that were not read yet.
+      found: whether one of the others holds it.
+    """
+
+    mark: str
+    first: str
+    unread: set[str]
+    found: bool = False
+
+    def note(self, name: str, found: bool) -> None:
+        """Notes that a file was read; refuses the mark if that was the last, in vain.
+
+        Raises:
+          UserError: if the mark is in no file.
+        """
+        self.unread.discard(name)
+        self.found = self.found or found
+        if not (self.found or self.unread):
+            raise UserError(
+                f"config.data.document_separator={self.mark!r:.60} is in none of the "
+                f"files, of which the first is {self.first}; look at what stands "
+                "between their documents, or leave it empty."
+            )
+
+
+def separate(
+    train: Sequence[Document], valid: Sequence[Document], config: DataConfig
+) -> tuple[list[Document], list[Document]]:
+    """The text between the marks in files, and what of it is held out.
+
+    A file stays one named `Document`, so that millions of them are never listed. Which
+    are held out, their text decides: equal documents stay together, whatever stands
+    beside them and in whatever file.
+
+    Args:
+      train: the files for training.
+      valid: those for validation; if none, `config.valid_fraction` of the documents in
+        `train` are held out.
+      config: the section that names the mark.
 
     Raises:
-      UserError: when a file is read that does not hold the mark.
+      UserError: if the mark is in no file, once the last of them is read.
     """
-    return [_part(document, config.document_separator) for document in documents]
+    names = [each.name for each in (*train, *valid)]
+    search = _Search(config.document_separator, names[0], set(names))
+    fraction = 0.0 if valid else config.valid_fraction
+    return (
+        [_separated(each, search, fraction) for each in train],
+        [_separated(each, search, fraction) for each in valid],
+    )
 
 
-def _part(document: Document, mark: str) -> Document:
-    part = dataclasses.replace(document, stamp=f"{document.stamp}-{mark}")
+def _separated(document: Document, search: _Search, fraction: float) -> Document:
+    """The documents of a file, a fraction of which are `HeldOut`."""
+    made = dataclasses.replace(
+        document,
+        stamp=f"{document.stamp}-{search.mark}-{fraction}",
+        may_be_blank=True,
+        divides=fraction > 0,
+    )
 
     def chunks() -> Iterator[str]:
-        count, rest = 0, ""
-        for chunk in document.chunks():
-            *whole, rest = (rest + chunk).split(mark)
-            count += len(whole)
-            ready = len(rest) - len(mark)  # the end may be the beginning of a mark
-            yield "\n".join((*whole, rest[: max(ready, 0)]))
-            rest = rest[max(ready, 0) :]
-        if not count:
-            raise UserError(
-                f"config.data.document_separator={mark!r:.60} is not in "
-                f"{document.name}; look at what stands between its documents, or leave "
-                "it empty."
-            )
-        yield rest
-        part.count = count + bool(rest.strip())
+        numbers, marks, is_held, begins = [0, 0], -1, False, True
+        kept, held, size = list[str](), list[str](), 0
+        for piece, ends in _pieces(document.chunks(), search.mark):
+            if begins:
+                head = piece[:_HEAD].strip()
+                is_held = _is_held_out(head, fraction)
+                numbers[is_held] += bool(head)
+            (held if is_held else kept).append(piece + "\n" * ends)
+            size += len(piece)
+            if size > BLOCK_CHARS:
+                yield "".join(kept)
+                yield HeldOut("".join(held))
+                kept, held, size = [], [], 0
+            marks += ends
+            begins = ends
+        yield "".join(kept)
+        yield HeldOut("".join(held))
+        search.note(document.name, marks > 0)
+        made.count, made.held_out = numbers
 
-    part.chunks = chunks
-    return part
+    made.chunks = chunks
+    return made
+
+
+def _is_held_out(head: str, fraction: float) -> bool:
+    digest = hashlib.blake2b(head.encode(), digest_size=4).digest()
+    return int.from_bytes(digest) < fraction * 2**32
+
+
+def _pieces(chunks: Iterable[str], mark: str) -> Iterator[tuple[str, bool]]:
+    """The text between the marks, in pieces, and whether each ends a document."""
+    rest = ""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(mark)
+        for text in whole:
+            yield text, True
+        if len(rest) > BLOCK_CHARS:  # its end may be the beginning of a mark
+            cut = len(rest) - len(mark)
+            yield rest[:cut], False
+            rest = rest[cut:]
+    yield rest, True

@@ -2,25 +2,31 @@
 
 A prepared corpus is a folder: `train.bin` and `valid.bin` hold the token ids of all
 documents one after another, little-endian uint16 (uint32 for vocabularies over 65,533),
-and `corpus.json` says its format, counts them and holds their checksums.
+and `corpus.json` says its format, counts them and holds their checksums. These are of
+shards, which are parts of a file; format 1 kept each in a file of its own.
 """
 
+import collections
 import dataclasses
 import json
+import operator
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from gpt1_jax.data.files import json_digest, sha256, write_json
+from gpt1_jax.data.files import append_to, json_digest, sha256, write_json
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import CORPUS
 
+SHARD_TOKENS = 1 << 26  # a corpus of another number would have another digest
 CHECK_SECONDS = 5.0  # how long opening a corpus waits for its checksums
+_MOVED = 1 << 20  # tokens at a time
 _RECORD_FILE = "corpus.json"
 
 
@@ -44,6 +50,35 @@ class SplitCounts:
     bytes: int  # of cleaned UTF-8 text
 
 
+_NONE = SplitCounts(0, 0, 0, 0)
+
+
+def _combine(
+    operation: Callable[[int, int], int], one: SplitCounts, other: SplitCounts
+) -> SplitCounts:
+    pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
+    return SplitCounts(*(operation(*pair) for pair in pairs))
+
+
+def _beginning(
+    counts: SplitCounts,
+    ids: np.ndarray,
+    tokens: int,
+    decode: Callable[[Sequence[int]], str],
+) -> SplitCounts:
+    """The counts of the first tokens of a text.
+
+    They are in the same proportion to the text's as in its decoded ids; a tokenizer
+    that changes text more than in its case counts other words and bytes there.
+    """
+    head, whole = decode(ids[:tokens].tolist()), decode(ids.tolist())
+    words = len(head.split()) / max(1, len(whole.split()))
+    num_bytes = len(head.encode()) / max(1, len(whole.encode()))
+    return SplitCounts(
+        0, tokens, round(counts.words * words), round(counts.bytes * num_bytes)
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Corpus:
     """A prepared corpus: where it is and how much it holds.
@@ -58,8 +93,8 @@ class Corpus:
       documents: the content digests of its documents by name.
       document_tokens: how many tokens each document became in the training split, by
         name, in its order.
-      checksums: the SHA-256 of its files, by name.
-      verification: compares the files with them.
+      checksums: the SHA-256 of its shards, by name.
+      verification: compares the shards with them.
     """
 
     directory: Path
@@ -82,7 +117,7 @@ class Corpus:
 def open_corpus(directory: Path) -> Corpus:
     """Opens a prepared corpus and checks it.
 
-    Sizes are checked first; then threads compare the files with their checksums.
+    Sizes are checked first; then threads compare the shards with their checksums.
     Opening waits at most 5 seconds for them, enough for a few gigabytes. The rest of a
     larger corpus is checked while training runs, and once damage is found, every read
     raises.
@@ -102,26 +137,52 @@ def open_corpus(directory: Path) -> Corpus:
     CORPUS.check(record, directory)
     values = {name: record[name] for name in record.keys() - CORPUS.stamp().keys()}
     counts = {name: SplitCounts(**record[name]) for name in ("train", "valid")}
-    checksums = {directory / name: each for name, each in record["checksums"].items()}
+    checksums, dtype = [], np.dtype(record["dtype"])
     for name, split in counts.items():
-        file = split_path(directory, name)
-        wanted = split.tokens * np.dtype(record["dtype"]).itemsize
+        file, wanted = split_path(directory, name), split.tokens * dtype.itemsize
         if not file.exists() or file.stat().st_size != wanted:
             raise DamagedCorpus(file, f"does not hold {wanted} bytes")
+        for shard in _shards(directory, name, split, dtype):
+            checksums.append((shard, record["checksums"].get(shard.name)))
     verification = Verification(checksums)
     corpus = Corpus(directory, verification=verification, **{**values, **counts})
     corpus.verification.wait(CHECK_SECONDS)
     return corpus
 
 
-class Verification:
-    """Compares files with their SHA-256, each on a thread of its own."""
+class Shard(NamedTuple):
+    """A part of a file: its name as format 1 had it, the file, first byte and bytes."""
 
-    def __init__(self, checksums: Mapping[Path, str]):
-        self._damage: list[DamagedCorpus] = []
+    name: str
+    path: Path
+    start: int
+    size: int
+
+    def checksum(self) -> str:
+        """Its SHA-256."""
+        return sha256(self.path, self.start, self.size)
+
+
+def _shards(
+    directory: Path, split: str, counts: SplitCounts, dtype: np.dtype
+) -> Iterator[Shard]:
+    """The shards of a split's file."""
+    path = split_path(directory, split)
+    for index, first in enumerate(range(0, counts.tokens, SHARD_TOKENS)):
+        number = min(SHARD_TOKENS, counts.tokens - first)
+        start, size = first * dtype.itemsize, number * dtype.itemsize
+        yield Shard(f"{split}-{index:05d}.bin", path, start, size)
+
+
+class Verification:
+    """Compares shards with their SHA-256 on background threads."""
+
+    def __init__(self, checksums: Sequence[tuple[Shard, str | None]]):
+        self._left = collections.deque(checksums)
+        self._damage: DamagedCorpus | None = None
+        number = min(len(checksums), 8, os.cpu_count() or 1)
         self._threads = [
-            threading.Thread(target=self._compare, args=each, daemon=True)
-            for each in checksums.items()
+            threading.Thread(target=self._run, daemon=True) for _ in range(number)
         ]
         for thread in self._threads:
             thread.start()
@@ -135,21 +196,27 @@ class Verification:
 
     def check(self) -> None:
         """Raises a DamagedCorpus if damage has been found by now."""
-        if self._damage:
-            raise self._damage[0]
+        if self._damage is not None:
+            raise self._damage
 
-    def _compare(self, path: Path, checksum: str) -> None:
-        try:
-            if sha256(path) != checksum:
-                self._damage.append(DamagedCorpus(path, "differs from its checksum"))
-        except OSError as error:
-            how = f"cannot be read ({error.strerror})"
-            self._damage.append(DamagedCorpus(path, how))
+    def _run(self) -> None:
+        while self._damage is None:
+            try:
+                shard, checksum = self._left.popleft()
+            except IndexError:
+                return
+            how = "differs from its checksum"
+            try:
+                if shard.checksum() == checksum:
+                    continue
+            except OSError as error:
+                how = f"cannot be read ({error.strerror})"
+            self._damage = DamagedCorpus(shard.path, how)
 
 
 def split_path(directory: Path, split: str) -> Path:
     """The file of one split."""
-    return directory / f"{split}-00000.bin"  # as 1.0 named the first of several
+    return directory / f"{split}.bin"
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
@@ -158,43 +225,69 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 class CorpusWriter:
-    """Writes a prepared corpus: the ids of both splits, then the record."""
+    """Writes a prepared corpus: the ids of both splits, then the record.
+
+    Attributes:
+      counts: of what has been written, by split; documents are not counted here.
+    """
 
     def __init__(self, directory: Path, tokenizer_digest: str, dtype: np.dtype):
         self._directory, self._dtype = directory, dtype
         self._tokenizer_digest = tokenizer_digest
-        self.counts = dict.fromkeys(("train", "valid"), SplitCounts(0, 0, 0, 0))
-        for name in self.counts:
-            split_path(directory, name).touch()
+        self._trained: list[SplitCounts] = []  # what was added to the training split
+        self.counts = dict.fromkeys(("train", "valid"), _NONE)
+        for split in self.counts:
+            append_to(split_path(directory, split)).close()
 
     def add(self, split: str, ids: np.ndarray, words: int, num_bytes: int) -> None:
         """Appends the ids of some text to a split, and counts it."""
-        with split_path(self._directory, split).open("ab") as file:
-            file.write(ids.astype(self._dtype).data)
-        old = self.counts[split]
-        self.counts[split] = dataclasses.replace(
-            old,
-            tokens=old.tokens + len(ids),
-            words=old.words + words,
-            bytes=old.bytes + num_bytes,
-        )
+        self._append(split, ids)
+        added = SplitCounts(0, len(ids), words, num_bytes)
+        self.counts[split] = _combine(operator.add, self.counts[split], added)
+        if split == "train":
+            self._trained.append(added)
 
-    def hold_out_tail(self, fraction: float) -> None:
+    def _append(self, split: str, ids: np.ndarray) -> None:
+        with append_to(split_path(self._directory, split)) as file:
+            file.write(ids.astype(self._dtype).data)
+
+    def hold_out_tail(
+        self, fraction: float, decode: Callable[[Sequence[int]], str]
+    ) -> None:
         """Moves the last fraction of the training tokens to validation.
 
-        Words and bytes are divided in proportion to the tokens.
+        What was added whole has been counted. Where the cut is within a text, its ids
+        are decoded to count its beginning; a word belongs to where it begins.
+
+        Args:
+          fraction: of all tokens.
+          decode: the text of ids.
+
+        Raises:
+          UserError: if there are fewer than two tokens.
         """
-        train = self.counts["train"]
-        cut = min(max(1, round(fraction * train.tokens)), train.tokens - 1)
-        path, size = split_path(self._directory, "train"), self._dtype.itemsize
-        share = max(cut, 0) / max(train.tokens, 1)
-        words, num_bytes = round(train.words * share), round(train.bytes * share)
-        kept = train.tokens - max(cut, 0)
-        ids = np.fromfile(path, self._dtype, offset=kept * size)
-        self.add("valid", ids, words, num_bytes)
-        self.add("train", ids[:0], -words, -num_bytes)
-        os.truncate(path, kept * size)
-        self.counts["train"] = dataclasses.replace(self.counts["train"], tokens=kept)
+        train, head = self.counts["train"], _NONE
+        if train.tokens < 2:
+            raise UserError(
+                f"The text holds {train.tokens} tokens; that is too few to train on."
+            )
+        kept = train.tokens - min(
+            max(1, round(fraction * train.tokens)), train.tokens - 1
+        )
+        path = split_path(self._directory, "train")
+        tokens = np.memmap(path, self._dtype, mode="r")
+        for added in self._trained:
+            if head.tokens + added.tokens > kept:
+                ids = tokens[head.tokens : head.tokens + added.tokens]
+                added = _beginning(added, ids, kept - head.tokens, decode)
+                head = _combine(operator.add, head, added)
+                break
+            head = _combine(operator.add, head, added)
+        for start in range(kept, train.tokens, _MOVED):
+            self._append("valid", tokens[start : start + _MOVED])
+        del tokens
+        os.truncate(path, kept * self._dtype.itemsize)
+        self.counts = {"train": head, "valid": _combine(operator.sub, train, head)}
 
     def finish(
         self,
@@ -212,10 +305,9 @@ class CorpusWriter:
             "document_tokens": dict(document_tokens),
             "warnings": list(warnings),
             "checksums": {
-                split_path(self._directory, name).name: sha256(
-                    split_path(self._directory, name)
-                )
-                for name in self.counts
+                shard.name: shard.checksum()
+                for name, counts in self.counts.items()
+                for shard in _shards(self._directory, name, counts, self._dtype)
             },
             **{
                 name: {**dataclasses.asdict(each), "documents": num_documents[name]}

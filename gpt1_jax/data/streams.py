@@ -36,6 +36,7 @@ FORMATS = {  # of rows, by the suffix of a file's name
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), "json"),
     **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"},
 }
+unpacked_sizes: dict[str, int] = {}  # of compressed files read to their end, by name
 LONGEST_LINE = 1 << 26  # characters: more than any book has
 _PIECE_BYTES = 1 << 18
 _HEAD_BYTES = 64
@@ -118,7 +119,12 @@ def open_file(
         unpack = next(hows, None)
         if unpack is _open_zstd:
             check_can_unpack(f"{name.removesuffix('.zst')}.zst")
-        yield io.BufferedReader(unpack(file), _PIECE_BYTES) if unpack else file
+        if not unpack:
+            yield file
+            return
+        unpacked = io.BufferedReader(unpack(file), _PIECE_BYTES)
+        yield unpacked
+        unpacked_sizes[name] = unpacked.tell()
 
 
 def _head(file: Any) -> bytes:

@@ -13,7 +13,7 @@ text: a block of ids at a time, on all cores. A word across the end of a block, 
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -85,9 +85,9 @@ class TokenDocument(Document):
                 "(.bin), an array of numpy.save (.npy) and datatrove's files (.ds); "
                 "read text with --config.data.source=text."
             )
-        self._path, self._blocks = path, iter
+        self._path, self._size = path, path.stat().length
         stamp = f"{file_stamp(path)}-tokens"
-        super().__init__(str(path), stamp, path.stat().length, chunks=list)
+        super().__init__(str(path), stamp, self._size, chunks=list)
 
     def check(self, tokenizer: Tokenizer) -> None:
         """Reads the whole file, and refuses ids that the tokenizer does not have.
@@ -95,49 +95,75 @@ class TokenDocument(Document):
         Raises:
           UserError: if the file is damaged, of another format or another tokenizer's.
         """
-        dtype, offset = _find_layout(self._path, tokenizer.vocab_size)
-        self._dtype, self._offset = dtype, offset
-        if not self.num_bytes > offset or (self.num_bytes - offset) % dtype.itemsize:
+        layout = _find_layout(self._path, self._size, tokenizer.vocab_size)
+        expected = layout.offset + layout.tokens * layout.dtype.itemsize
+        if self._size != expected or not layout.tokens:
             raise UserError(
-                f"{self.name} does not hold whole ids of {dtype.itemsize} bytes: it is "
-                "cut short, or of another format. Copy it again, or write its ids with "
+                f"{self.name} holds {self._size:,} bytes, not the {expected:,} of "
+                f"{layout.tokens:,} ids of {layout.dtype.itemsize} bytes: it is cut "
+                "short, or of another format. Copy it again, or write its ids with "
                 "numpy.save."
             )
+        self._layout = layout
         digest, self.length = hashlib.sha256(), 0
         for ids in self.blocks():
-            if (highest := int(ids.max())) >= tokenizer.vocab_size or ids.min() < 0:
+            lowest, highest = int(ids.min()), int(ids.max())
+            if lowest < 0 or highest >= tokenizer.vocab_size:
                 raise UserError(
-                    f"{self.name} holds ids up to {highest}, but those of the tokenizer "
-                    f"end at {tokenizer.vocab_size - 1:,}. Name the tokenizer that made the "
-                    "file with --config.tokenizer.path=PATH; if its ids have another "
-                    "width than is usual for this vocabulary, write them with "
-                    "numpy.save."
+                    f"{self.name} holds ids from {lowest:,} to {highest:,}, but the "
+                    f"tokenizer's are from 0 to {tokenizer.vocab_size - 1:,}. Name the "
+                    "tokenizer that made the file with --config.tokenizer.path=PATH; "
+                    "if its ids have another width than is usual for this vocabulary, "
+                    "write them with numpy.save."
                 )
-            if not self.length and dtype.itemsize == 2 and not ids[1::2].any():
-                raise UserError(
-                    f"{self.name} holds numbers of 32 bits: read as ids of 16 bits, as "
-                    "is usual for this vocabulary, every second one is 0. Write them "
-                    "with numpy.save."
-                )
-            if self.say and not self.length:
-                text = tokenizer.decode_text(ids[:_SHOWN].tolist())[:_SHOWN]
-                self.say(f"{self.name} begins: {text!r}")
+            if not self.length:
+                self._see_first(ids, tokenizer)
             digest.update(ids.astype("<u4").tobytes())
             self.length += len(ids)
         self._digest = digest.hexdigest()
 
+    def _see_first(self, ids: np.ndarray, tokenizer: Tokenizer) -> None:
+        """Refuses ids of 32 bits read as two of 16; shows the text that begins."""
+        halves = ids.dtype.itemsize == 2 and len(ids) >= 8 and ids.any()
+        if halves and not ids[1::2].any():
+            raise UserError(
+                f"{self.name} holds numbers of 32 bits: read as ids of 16 bits, as is "
+                "usual for a vocabulary of this size, every second one is 0. Write "
+                "them with numpy.save('train.npy', "
+                f"numpy.fromfile({self._path.name!r}, 'uint32'))."
+            )
+        if self.say:
+            text = tokenizer.decode_text(ids[:_SHOWN].tolist())[:_SHOWN]
+            self.say(f"{self.name} begins: {text!r}")
+
     def blocks(self) -> Iterator[Any]:
         """The ids in blocks, [tokens] of the file's dtype, once they were checked."""
+        dtype = self._layout.dtype
         with self._path.open("rb") as file:
-            file.seek(self._offset)
-            while data := file.read(BLOCK_TOKENS * self._dtype.itemsize):
-                yield np.frombuffer(data, self._dtype)
+            file.seek(self._layout.offset)
+            while data := file.read(BLOCK_TOKENS * dtype.itemsize):
+                yield np.frombuffer(data, dtype)
 
 
-def _find_layout(path: epath.Path, vocab_size: int) -> tuple[np.dtype, int]:
-    """The dtype of the ids in a token file, and the bytes before the first."""
-    note = path.with_name(f"{path.name}.metadata")  # NAME|WIDTH, of datatrove
+class _Layout(NamedTuple):
+    """Where the ids are in a file: dtype, bytes before the first, and their number."""
+
+    dtype: np.dtype
+    offset: int
+    tokens: int
+
+
+def _find_layout(path: epath.Path, size: int, vocab_size: int) -> _Layout:
+    with path.open("rb") as file:
+        head = file.read(_HEADER)
+        if head.startswith(np.lib.format.MAGIC_PREFIX):
+            file.seek(0)
+            return _numpy_layout(path, file)
+    numbers = np.frombuffer(head[: len(head) // 4 * 4], "<i4")
+    if len(head) == _HEADER and int(numbers[0]) in _HEADERS:  # of llm.c
+        return _Layout(np.dtype(_HEADERS[int(numbers[0])]), _HEADER, int(numbers[2]))
     width = 2 if vocab_size <= _MOST_16_BIT else 4
+    note = path.with_name(f"{path.name}.metadata")  # NAME|WIDTH, of datatrove
     if path.suffix == ".ds" and note.exists():
         said = note.read_bytes().partition(b"\n")[0].rpartition(b"|")[2]
         if said not in (b"2", b"4"):
@@ -146,25 +172,23 @@ def _find_layout(path: epath.Path, vocab_size: int) -> tuple[np.dtype, int]:
                 "it again, or remove it."
             )
         width = int(said)
-    with path.open("rb") as file:
-        head = file.read(_HEADER)
-        if head.startswith(np.lib.format.MAGIC_PREFIX):
-            file.seek(0)
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0
-            if version != (1, 0):
-                read = np.lib.format.read_array_header_2_0
-            try:
-                shape, _, dtype = read(file)
-            except ValueError as error:
-                raise UserError(f"{path} is a damaged .npy file ({error}).") from error
-            if len(shape) != 1 or dtype.kind not in "iu":
-                raise UserError(
-                    f"{path} holds an array of {dtype} of shape {shape}, not whole "
-                    "numbers in one dimension. Save array.reshape(-1) of the ids."
-                )
-            return dtype, file.tell()
-    first = int.from_bytes(head[:4], "little")
-    if len(head) == _HEADER and first in _HEADERS:
-        return np.dtype(_HEADERS[first]), _HEADER
-    return np.dtype(f"<u{width}"), 0
+    return _Layout(np.dtype(f"<u{width}"), 0, -(-size // width))
+
+
+def _numpy_layout(path: epath.Path, file: Any) -> _Layout:
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        shape, _, dtype = readers[np.lib.format.read_magic(file)](file)
+    except Exception as error:  # the header is parsed as Python
+        raise UserError(
+            f"{path} is a damaged .npy file ({error}); save its array again."
+        ) from error
+    if len(shape) != 1 or dtype.kind not in "iu":
+        raise UserError(
+            f"{path} holds an array of {dtype} of shape {shape}; expected whole "
+            "numbers in one dimension. Save array.reshape(-1) of the ids."
+        )
+    return _Layout(dtype, file.tell(), shape[0])

@@ -19,7 +19,8 @@ from etils import epath
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.usage import CONFIGS
-from gpt1_jax.data.files import exclusive, make_folder
+from gpt1_jax.data.files import make_folder
+from gpt1_jax.data.owner import exclusive
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face as folders
 from gpt1_jax.interop.hugging_face_tokenizer import TOKENIZER_FILE

@@ -136,6 +136,7 @@ def prepare_run(
         config.tokenizer,
         own_tokenizer=_own_tokenizer(folder, origin),
         progress=is_main_process(),
+        is_main=is_main_process(),
     )
     check_same({"the prepared text": corpus.digest})
 

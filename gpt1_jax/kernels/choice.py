@@ -22,14 +22,8 @@ import gpt1_jax
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import (
-    Held,
-    is_remote,
-    json_digest,
-    make_folder,
-    system_lock,
-    write_json,
-)
+from gpt1_jax.data.files import is_remote, json_digest, make_folder, write_json
+from gpt1_jax.data.owner import Held, system_lock
 from gpt1_jax.errors import UserError
 from gpt1_jax.kernels.check import AttentionCheck, Form, LayerNormCheck
 from gpt1_jax.ops.attention import is_causal

@@ -6,7 +6,7 @@ import os
 from etils import epath
 
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data import files
+from gpt1_jax.data import files, owner
 from gpt1_jax.data.files import is_remote, is_stream, locate
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs import lock
@@ -37,7 +37,7 @@ def refuse_used(folder: epath.Path) -> None:
     check_output(folder / CONFIG_FILE, "--workdir=DIR")
     if held:
         with lock.owned(folder):
-            (folder / files.LOCK_FILE).unlink(missing_ok=True)
+            (folder / owner.LOCK_FILE).unlink(missing_ok=True)
 
 
 def is_left(name: str) -> bool:

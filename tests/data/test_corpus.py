@@ -1,14 +1,9 @@
 """From text files to token shards: contents, counts, reuse, failures."""
 
-import concurrent.futures
-import contextlib
 import gzip
 import json
-import multiprocessing
 import os
-import re
 import resource
-import signal
 import subprocess
 import sys
 import textwrap
@@ -20,10 +15,9 @@ import numpy as np
 import pytest
 
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data import builtin, corpus, documents, shards, tfds
-from gpt1_jax.data.corpus import _Block, encode_blocks, find_documents, prepare_corpus
+from gpt1_jax.data import builtin, corpus, documents, encoder, shards, tfds
+from gpt1_jax.data.corpus import find_documents, prepare_corpus
 from gpt1_jax.data.documents import Document
-from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -175,45 +169,44 @@ def test_prepare_small_blocks_change_nothing(tmp_path, run, make_text, monkeypat
 
 
 @pytest.fixture
-def pools(monkeypatch) -> list[int]:
-    """Makes any corpus worth processes; the workers of each pool that is started."""
+def processes(monkeypatch) -> list[subprocess.Popen]:
+    """Makes any corpus worth processes; those that are started."""
     started = []
-    real = concurrent.futures.ProcessPoolExecutor
+    real = subprocess.Popen
 
-    class Pool(real):
-        def __init__(self, workers, *options):
-            started.append(workers)
-            super().__init__(workers, *options)
+    def start(*arguments, **options):
+        started.append(real(*arguments, **options))
+        return started[-1]
 
-    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(encoder.subprocess, "Popen", start)
     monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
     return started
 
 
 def test_prepare_with_processes_writes_the_same_bytes_in_order(
-    tmp_path, run, books, monkeypatch, pools
+    tmp_path, run, books, monkeypatch, processes
 ):
     monkeypatch.setattr(documents, "BLOCK_CHARS", 100)  # some hundred blocks
     one, _ = run(cache_dir=str(tmp_path / "one"), num_workers=1)
     two, _ = run(cache_dir=str(tmp_path / "two"), num_workers=2)
-    assert pools == [2]
+    assert len(processes) == 2
     assert split_bytes(one) == split_bytes(two)
 
 
-def test_prepare_small_corpus_starts_no_processes(run, books, pools, monkeypatch):
+def test_prepare_small_corpus_starts_no_processes(run, books, processes, monkeypatch):
     monkeypatch.setattr(Tokenizer, "seconds_to_load", 60.0)
     run(num_workers=2)
-    assert not pools
+    assert not processes
 
 
 def test_prepare_many_shards_hold_the_same_tokens(tmp_path, run, books, monkeypatch):
     whole, _ = run(cache_dir=str(tmp_path / "whole"))
     monkeypatch.setattr(shards, "SHARD_TOKENS", 64)
     cut, _ = run(cache_dir=str(tmp_path / "cut"))
-    assert len(cut.train.shards) > 10
-    assert set(cut.train.shards[:-1]) == {64}
-    assert 0 < cut.train.shards[-1] <= 64
-    assert sum(cut.train.shards) == cut.train.tokens
+    assert len(cut.checksums) == sum(
+        -(-counts.tokens // 64) for counts in (cut.train, cut.valid)
+    )
+    assert cut.digest != whole.digest
     for split in ("train", "valid"):
         np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
 
@@ -238,20 +231,25 @@ def test_prepare_single_document_splits_off_its_tail(
     assert [c.documents for c in counts] == [1, 1]
     assert sum(c.words for c in counts) == 301
     assert sum(c.bytes for c in counts) == len(text)
-    assert counts[1].words == pytest.approx(301 * fraction, abs=1)
-    files = [p.name for p in prepared.directory.iterdir() if p.suffix == ".bin"]
-    assert len(files) == sum(len(c.shards) for c in counts)
+    assert counts[0].words == len(tokenizer.decode(train).split())
+    assert counts[0].bytes == pytest.approx(len(tokenizer.decode(train)), abs=1)
+    files = sorted(path.name for path in prepared.directory.iterdir())
+    assert files == ["corpus.json", "train.bin", "valid.bin"]
 
 
-def test_prepare_document_of_a_shard_and_a_token_splits(tmp_path, run, monkeypatch):
-    """The last shard is then too short for the validation tokens."""
-    write_books(tmp_path / "books", {"only.txt": "fox " * 32})
-    monkeypatch.setattr(shards, "SHARD_TOKENS", 32)
-    prepared, tokenizer = run()
-    fox = tokenizer.encode("fox")
-    assert prepared.train.shards == (30,)
-    assert tokens_of(prepared, "train").tolist() == fox * 30
-    assert tokens_of(prepared, "valid").tolist() == [*fox * 2, tokenizer.newline_id]
+def test_prepare_counts_the_words_of_a_held_out_tail(tmp_path, run, monkeypatch):
+    """Where words differ from place to place, so that a share would be wrong."""
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 1 << 14)
+    text = "xylophonist quetzalcoatl\n" * 2000 + "the fox and the dog\n" * 8000
+    write_books(tmp_path / "books", {"only.txt": text})
+    prepared, tokenizer = run(valid_fraction=0.3)
+    head, tail = (tokenizer.decode(tokens_of(prepared, s)) for s in ("train", "valid"))
+    assert head + tail == text
+    told = {"words": len(tail.split()), "bytes": len(tail)}
+    for name, counted in told.items():
+        assert getattr(prepared.valid, name) == pytest.approx(counted, abs=1)
+        share = counted / (counted + getattr(prepared.train, name))
+        assert abs(share / 0.3 - 1) > 0.05, "the test should tell them apart"
 
 
 def test_prepare_too_short_document_is_refused(tmp_path, run):
@@ -337,19 +335,16 @@ def test_prepare_again_rewrites_nothing(
 
 @pytest.fixture
 def count_reads(tmp_path):
-    """`count_reads()`: how often each book was read since it was last called.
-
-    A book is opened twice to be read: its first bytes tell whether it is text.
-    """
+    """`count_reads()`: how often each book was read since it was last called."""
     opened: list[str] | None = []
 
     def hook(event, details):  # cannot be removed, so it does nothing in the end
         if event == "open" and opened is not None:
             opened.append(str(details[0]))
 
-    def count() -> list[float]:
+    def count() -> list[int]:
         books = sorted((tmp_path / "books").iterdir())
-        found = [opened.count(str(book)) / 2 for book in books]
+        found = [opened.count(str(book)) for book in books]
         opened.clear()
         return found
 
@@ -498,7 +493,7 @@ def test_prepare_failed_encoding_leaves_nothing(
 
 
 def test_prepare_interrupted_among_processes_leaves_nothing(
-    tmp_path, run, books, monkeypatch, pools
+    tmp_path, run, books, monkeypatch, processes
 ):
     add, added = shards.CorpusWriter.add, []
 
@@ -511,9 +506,9 @@ def test_prepare_interrupted_among_processes_leaves_nothing(
     monkeypatch.setattr(shards.CorpusWriter, "add", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(num_workers=2)
-    assert pools == [2]
+    assert len(processes) == 2
     assert not leftovers(tmp_path / "cache")
-    assert not multiprocessing.active_children()
+    assert all(process.returncode is not None for process in processes)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
@@ -538,10 +533,86 @@ def test_prepare_clears_what_a_killed_process_left(tmp_path, run, books):
         tmp_path / "cache" / "corpora" / f".{first.directory.name}.{16 * '0'}.partial"
     )
     partial.mkdir(parents=True)
-    (partial / "train-00000.bin").write_bytes(b"half a shard")
+    (partial / "train.bin").write_bytes(b"half a shard")
     again, _ = run()
     assert split_bytes(again) == split_bytes(first)
     assert not partial.exists()
+
+
+# Prepares again and again, each time killed at the next change of the cache, and then
+# to the end. The last line says how many changes there are.
+KILLED = """
+import json, os, shutil, signal, sys
+from pathlib import Path
+from gpt1_jax.config.sections import DataConfig, TokenizerConfig
+from gpt1_jax.data.corpus import prepare_corpus
+
+texts, cache, first, each = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+CHANGES = {"os.mkdir", "os.rename", "os.truncate", "os.remove", "os.rmdir", "open"}
+left = 10**9
+
+def change(event, details):
+    global left
+    if event in CHANGES and cache in str(details[0]):
+        if event != "open" or set(str(details[1])) & set("wax"):
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+def prepare(number):
+    global left
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        left = number
+        data = DataConfig(
+            "text", texts, "", 0.1, "text", False, "", "text", "", cache, 1
+        )
+        tokenizer = TokenizerConfig("sentencepiece", 480, True, "", 1.0)
+        corpus, _ = prepare_corpus(data, tokenizer, progress=False)
+        counts = [corpus.digest, corpus.train.words, corpus.valid.bytes]
+        os.write(writer, json.dumps(counts + [number - left]).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    return json.loads(text) if text else []
+
+sys.addaudithook(change)
+*whole, changes = prepare(10**9)
+for number in range(first, changes, each):
+    shutil.rmtree(cache)
+    assert not prepare(number), f"was not killed at {number} of {changes}"
+    *again, _ = prepare(10**9)
+    assert again == whole, number
+    left_over = {path.name for path in Path(cache).rglob(".*")} - {".lock"}
+    assert not left_over, (number, left_over)
+print(changes)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "each"), [(5, 23), pytest.param(0, 1, marks=pytest.mark.slow)]
+)
+def test_prepare_killed_at_any_change_of_the_cache_is_done_by_the_next(
+    tmp_path, make_text, first, each
+):
+    """Without a wait, and with nothing left over."""
+    write_books(tmp_path / "books", {"only.txt": make_text(3000)})
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            KILLED,
+            *map(str, (tmp_path / "books", tmp_path / "cache", first, each)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.stderr
+    assert int(done.stdout) > 50
 
 
 def test_prepare_names_a_bad_file_before_any_work(
@@ -553,11 +624,11 @@ def test_prepare_names_a_bad_file_before_any_work(
         assert not list(lines)  # reads them all first, as the trainer does
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", train)
-    with pytest.raises(ValueError, match=r"bad\.txt is not UTF-8 text"):
+    with pytest.raises(ValueError, match=r"bad\.txt:60001: .* is not UTF-8 text"):
         prepare_corpus(data_config(), tokenizer_config(), progress=False)
     (tmp_path / "books" / "bad.txt").rename(tmp_path / "bad.txt")
     config = data_config(valid=str(tmp_path / "bad.txt"))
-    with pytest.raises(ValueError, match=r"bad\.txt is not UTF-8 text"):
+    with pytest.raises(ValueError, match=r"bad\.txt:60001: .* is not UTF-8 text"):
         prepare_corpus(config, tokenizer_config(), progress=False)
 
 
@@ -594,7 +665,7 @@ def damage(path: Path, how: str) -> None:
 HOW = ["flipped", "cut", "longer", "empty", "gone"]
 
 
-@pytest.mark.parametrize("name", ["train-00000.bin", "valid-00000.bin", "corpus.json"])
+@pytest.mark.parametrize("name", ["train.bin", "valid.bin", "corpus.json"])
 def test_prepare_makes_a_damaged_corpus_again(run, books, capsys, name):
     prepared, _ = run()
     before = split_bytes(prepared)
@@ -653,15 +724,74 @@ def test_prepare_warns_of_text_in_both_splits_each_time(
         assert f"WARNING: {warning}" in capsys.readouterr().out
 
 
-def test_prepare_warns_of_a_share_far_from_the_one_asked_for(tmp_path, run, books):
-    """A compressed file holds more text than its size says."""
-    assert not run(valid_fraction=0.1)[0].warnings
-    text = "the fox and the dog\n" * 2000
-    (tmp_path / "books" / "packed.txt.gz").write_bytes(gzip.compress(text.encode()))
-    prepared, _ = run(valid_fraction=0.01)
-    (warning,) = prepared.warnings
-    assert re.search(r"\(\d\d\.\d\d%\) are held out", warning)
-    assert "valid_fraction=0.01" in warning
+def test_prepare_warns_of_a_share_far_from_the_one_asked_for(tmp_path, run, make_text):
+    """One document of three may be held out, and its bytes are worth more tokens."""
+    texts = {f"{i}.txt": make_text(400, str(i)) for i in range(9)}
+    texts["long.txt"] = "日本" * 200
+    write_books(tmp_path / "books", texts)
+    shares = []
+    for fraction in np.linspace(0.02, 0.12, 11):
+        prepared, _ = run(valid_fraction=float(fraction))
+        total = prepared.train.tokens + prepared.valid.tokens
+        share = prepared.valid.tokens / total
+        is_near = fraction / 2 <= share <= 2 * fraction
+        told = [line for line in prepared.warnings if "are held out for" in line]
+        assert bool(told) == (not is_near)
+        shares.append(is_near)
+    assert not all(shares)
+
+
+@pytest.fixture
+def packed(tmp_path, make_text):
+    """`packed(folder, which)`: books of all sizes, those in `which` compressed."""
+
+    def make(folder: str, which: str) -> str:
+        (tmp_path / folder).mkdir()
+        for number in range(12):
+            name = f"book-{number}.txt" if number % 2 else f"book-{number}.jsonl"
+            text = make_text(40 * (number + 1) ** 2, str(number))
+            if name.endswith("jsonl"):
+                text = "".join(
+                    json.dumps({"text": line, "more": "of the same" * 3}) + "\n"
+                    for line in text.splitlines()
+                )
+            data = text.encode()
+            if str(number) in which.split():
+                name, data = f"{name}.gz", gzip.compress(data, mtime=0)
+            (tmp_path / folder / name).write_bytes(data)
+        return str(tmp_path / folder)
+
+    return make
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize("which", ["3 4 5 9", " ".join(map(str, range(12)))])
+def test_prepare_compressed_files_are_divided_as_plain_ones(
+    data_config, tokenizer_config, packed, which, fraction
+):
+    """The same text is held out, the tokenizer is the same, and so are all tokens."""
+    found = []
+    for folder, names in (("plain", ""), ("packed", which)):
+        data = data_config(train=packed(folder, names), valid_fraction=fraction)
+        found.append(prepare_corpus(data, tokenizer_config(), progress=False))
+    (plain, tokenizer), (corpus, same) = found
+    assert tokenizer.digest == same.digest
+    assert corpus.digest == plain.digest
+    assert (corpus.train, corpus.valid) == (plain.train, plain.valid)
+    assert not corpus.warnings
+
+
+def test_prepare_reads_compressed_files_twice_and_then_never(
+    data_config, tokenizer_config, tokenizer_dir, packed, count_reads
+):
+    train = packed("books", " ".join(map(str, range(12))))
+    count_reads()  # of what is written
+    for config in (tokenizer_config(), tokenizer_config(path=str(tokenizer_dir))):
+        data = data_config(train=train)
+        prepare_corpus(data, config, progress=False)
+        assert set(count_reads()) <= {1, 2}  # what is kept in memory, once
+        prepare_corpus(data, config, progress=False)
+        assert count_reads() == [0] * 12
 
 
 def test_prepare_cuts_the_end_off_where_no_documents_are_the_wanted_share(
@@ -694,7 +824,7 @@ def test_prepare_holds_out_by_size(tmp_path, run, make_text):
 def test_prepare_unwritable_cache_is_refused(tmp_path, run, books):
     (tmp_path / "file").touch()
     for cache in (tmp_path / "file", tmp_path / "file" / "cache"):
-        with pytest.raises(PermissionError, match=r"--config\.data\.cache_dir") as e:
+        with pytest.raises(OSError, match=r"--config\.data\.cache_dir") as e:
             run(cache_dir=str(cache))
         assert str(cache) in str(e.value)
 
@@ -705,7 +835,8 @@ def test_prepare_on_a_full_disk_is_one_line(tmp_path, run, books):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(
-            OSError, match=r"is full .*--config\.data\.cache_dir"
+            OSError,
+            match=r"cannot be w.* \(File too large\).*--config\.data\.cache_dir",
         ) as raised:
             run()
     finally:
@@ -729,7 +860,9 @@ MEASURE = """
 
     if __name__ == "__main__":
         path, cache, tokenizer = sys.argv[1:]
-        data = DataConfig("text", path, "", 0.02, "text", "", "text", "", cache, 2)
+        data = DataConfig(
+            "text", path, "", 0.02, "text", False, "", "text", "", cache, 2
+        )
         saved = TokenizerConfig("sentencepiece", 180, True, tokenizer, 1.0)
         prepared, _ = prepare_corpus(data, saved, progress=False)
         # Not ru_maxrss: that begins with the peak of the process that started this.
@@ -834,115 +967,3 @@ def test_find_documents_refuses_rows_in_both_splits(
     with pytest.raises(ValueError, match="3 rows in common") as raised:
         find_documents(config, tmp_path, print)
     assert "a:train[9%:]" in str(raised.value)
-
-
-# --- worker processes that encode ---------------------------------------------
-
-NO_BAR = Bar("tokenise", 0, "B", active=False)
-
-
-@contextlib.contextmanager
-def start_encoders(folder, workers):
-    def encode(blocks, bar):
-        blocks = (_Block("", "train", block, len(block)) for block in blocks)
-        for each in encode_blocks(blocks, folder, workers):
-            yield each.ids, each.words, each.num_bytes
-
-    yield encode
-
-
-BLOCKS = [f"the quick fox {'and ' * n}dog" + "\n" * (n % 3 > 0) for n in range(40)]
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_encoders_give_the_blocks_in_order(
-    tokenizer_dir, sentencepiece_tokenizer, workers, monkeypatch
-):
-    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
-    tokenizer = sentencepiece_tokenizer
-    with start_encoders(tokenizer_dir, workers) as encode:
-        found = list(encode(BLOCKS, NO_BAR))
-    for block, (ids, words, num_bytes) in zip(BLOCKS, found, strict=True):
-        line = block.rstrip("\n")
-        newline = [tokenizer.newline_id] * (block != line)
-        assert ids.tolist() == tokenizer.encode(line) + newline
-        assert words == len(block.split())
-        assert num_bytes == len(block)
-
-
-def test_encoders_of_blank_text_give_nothing(tokenizer_dir):
-    with start_encoders(tokenizer_dir, 1) as encode:
-        ((ids, words, num_bytes),) = encode([" \n\t\n"], NO_BAR)
-    assert (ids.tolist(), words, num_bytes) == ([], 0, 0)
-
-
-PARENT = """
-    import multiprocessing, sys, time
-    from gpt1_jax.data.corpus import start_encoders
-    from gpt1_jax.data.progress import Bar
-    from gpt1_jax.data.tokenizers import Tokenizer
-
-    Tokenizer.seconds_to_load = 0.0
-    if __name__ == "__main__":
-        with start_encoders(sys.argv[1], 2) as encode:
-            list(encode(["the fox\\n"] * 50, Bar("", 0, "B", active=False)))
-            print(*(p.pid for p in multiprocessing.active_children()), flush=True)
-            time.sleep(60)
-"""
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
-@pytest.mark.parametrize(
-    ("number", "group"),
-    [
-        (signal.SIGKILL, False),
-        pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, True, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
-    ],
-)
-def test_encoders_end_when_their_parent_is_gone(tmp_path, tokenizer_dir, number, group):
-    program = tmp_path / "parent.py"
-    program.write_text(textwrap.dedent(PARENT))
-    with subprocess.Popen(
-        [sys.executable, program, tokenizer_dir],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        workers = [int(pid) for pid in process.stdout.readline().split()]
-        assert len(workers) == 2
-        if group:
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
-    deadline = time.monotonic() + 20
-    while any(map(is_alive, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(is_alive, workers))
-
-
-@pytest.mark.parametrize("killed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir, killed, monkeypatch):
-    """The other one, which is handing over a result, ends too."""
-    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
-    blocks = ["the quick fox " * 10_000] * 40
-    with (
-        start_encoders(tokenizer_dir, 2) as encode,
-        pytest.raises(ChildProcessError, match=r"fewer than 2 .*num_workers"),
-    ):
-        results = encode(blocks, NO_BAR)
-        for _ in range(10):  # until both are at work
-            next(results)
-        for child in multiprocessing.active_children()[:killed]:
-            child.kill()
-        list(results)
-    assert not multiprocessing.active_children()

@@ -1,24 +1,20 @@
 """Files and folders that appear whole or not at all."""
 
 import errno
-import fcntl
 import hashlib
 import importlib.util
 import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data import files, shared_cache
+from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     append_to,
     create,
@@ -156,6 +152,8 @@ def test_whole_folder_clears_what_a_killed_process_left(tmp_path):
     kill_while_writing(tmp_path / "folder")
     kill_while_writing(tmp_path / "another")
     assert len(list(tmp_path.iterdir())) == 2
+    for left in tmp_path.iterdir():
+        age(left)
     with whole_folder(tmp_path / "folder"):
         pass
     assert not list((tmp_path / "folder").iterdir())
@@ -167,7 +165,7 @@ def test_whole_folder_clears_what_a_killed_process_left(tmp_path):
 MAKE = """
 import sys, time
 from pathlib import Path
-from gpt1_jax.data import files, shared_cache
+from gpt1_jax.data import files
 with getattr(files, sys.argv[1])(Path(sys.argv[2])) as partial:
     print(partial, flush=True)
     time.sleep(60)
@@ -183,44 +181,33 @@ def maker(tmp_path, request):
         process.kill()
 
 
-def test_what_another_process_makes_is_left_alone_until_it_is_killed(tmp_path, maker):
+def age(folder):
+    """Makes a folder and all in it older than a day."""
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, (0, 0), follow_symlinks=False)
+
+
+def test_what_another_process_makes_is_left_alone_for_a_day(tmp_path, maker):
     process, partial = maker
     make = whole_folder if partial.exists() else whole_file
-    for refused in (
-        lambda: make(tmp_path / "output").__enter__(),
-        lambda: check_output(tmp_path / "output", "--output"),
-    ):
-        with pytest.raises(FileExistsError, match=r"output is being written by anot"):
-            refused()
+    check_output(tmp_path / "output", "--output")
     remove_partial(tmp_path)
     assert partial.parent.exists()
     process.kill()
     process.wait()
+    age(partial.parent)
     with make(tmp_path / "output") as ours:
         if make is whole_file:
             ours.touch()
     assert [p.name for p in tmp_path.iterdir()] == ["output"]
 
 
-@pytest.mark.parametrize("locks", ["none", "of each machine"])
-def test_where_no_lock_tells_what_is_new_may_be_at_work(tmp_path, monkeypatch, locks):
-    def refuse(*_):
-        raise OSError(errno.ENOTSUP, "no locks here")
-
-    if locks == "none":
-        monkeypatch.setattr(fcntl, "flock", refuse)
-    with monkeypatch.context() as patch:
-        patch.setattr(files, "machine_id", lambda: "another")
-        kill_while_writing(tmp_path / "folder")
-    (left,) = tmp_path.iterdir()
-    check_output(tmp_path / "folder", "--output")
+def test_the_owner_of_a_folder_removes_what_is_left_at_once(tmp_path):
+    kill_while_writing(tmp_path / "a" / "folder")
     remove_partial(tmp_path)
-    assert (left / "folder" / "half").exists()
-    for path in (*left.rglob("*"), left):
-        os.utime(path, (0, 0))
-    with whole_folder(tmp_path / "folder"):
-        pass
-    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+    assert len(list((tmp_path / "a").iterdir())) == 1
+    remove_partial(tmp_path, older_than=0)
+    assert not list((tmp_path / "a").iterdir())
 
 
 def test_a_folder_that_another_program_took_or_removed_was_not_written(tmp_path):
@@ -239,44 +226,13 @@ def test_a_folder_that_another_program_took_or_removed_was_not_written(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_lock_that_comes_too_late_is_taken_again(tmp_path, monkeypatch):
-    """The new folder is not locked yet when another process clears what is left."""
-    lock, calls = files.system_lock, []
-
-    def late(path, *args):
-        calls.append(path)
-        if len(calls) == 1:
-            remove_partial(tmp_path)
-        return lock(path, *args)
-
-    monkeypatch.setattr(files, "system_lock", late)
-    with whole_folder(tmp_path / "a") as partial:
-        (partial / "ours").touch()
-    assert [p.name for p in (tmp_path / "a").iterdir()] == ["ours"]
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
-
-
-def test_a_file_is_written_again_if_it_is_taken_for_left_over(tmp_path, monkeypatch):
-    replace, calls = type(tmp_path).replace, []
-
-    def late(path, target):
-        calls.append(path)
-        if len(calls) == 1:
-            remove_partial(tmp_path)
-        return replace(path, target)
-
-    monkeypatch.setattr(type(tmp_path), "replace", late)
-    write_whole(tmp_path / "a", "ours")
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
-
-
 def test_remove_partial_removes_links_and_not_what_they_lead_to(tmp_path):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "a").touch()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / f".a.{16 * '0'}.partial").symlink_to(victim)
-    remove_partial(tmp_path / "run")
+    remove_partial(tmp_path / "run", older_than=0)
     assert not list((tmp_path / "run").iterdir())
     assert (victim / "a").exists()
 
@@ -391,132 +347,3 @@ def test_sha256_is_of_all_bytes(tmp_path):
     data = bytes(range(256)) * 40_000  # more than is read at a time
     (tmp_path / "a").write_bytes(data)
     assert sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
-
-
-# --- the lock on a folder: one at a time, and what those who wait are told ----
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from gpt1_jax.data import files, shared_cache
-with files.exclusive(Path(sys.argv[1]), print) as doing:
-    doing("tokenising 12.0 MB of text")
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.fixture
-def holder(tmp_path):
-    """Another process that holds the lock."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_lock_tells_who_holds_it_and_is_free_when_that_process_ends(
-    tmp_path, holder, number
-):
-    said = []
-
-    def say(text):
-        said.append(text)
-        holder.send_signal(number)
-
-    with files.exclusive(tmp_path, say):
-        holder.wait()
-    (line,) = said
-    assert f"process {holder.pid} on " in line
-    assert ", tokenising 12.0 MB of text; waiting" in line
-    assert str(tmp_path) in line
-
-
-def test_lock_reminds_those_who_wait(tmp_path, holder, monkeypatch):
-    monkeypatch.setattr(files, "_REMIND_SECONDS", 0.5)
-    said = []
-
-    def say(text):
-        said.append(text)
-        if len(said) == 3:
-            holder.kill()
-
-    with files.exclusive(tmp_path, say):
-        pass
-    assert len(said) >= 3
-
-
-def test_lock_without_a_note_is_still_waited_for(tmp_path, holder, monkeypatch):
-    monkeypatch.setattr(files, "_REMIND_SECONDS", 0.1)
-    contents = ["{", "[]", '{"pid": 3}', "null"]
-    (tmp_path / files.NOTE_FILE).write_text("")
-    said = []
-
-    def say(text):
-        said.append(text)
-        if len(said) > len(contents):
-            holder.kill()
-        else:
-            (tmp_path / files.NOTE_FILE).write_text(contents[len(said) - 1])
-
-    with files.exclusive(tmp_path, say):
-        pass
-    assert len(said) > len(contents)
-    assert all("in use by another process; waiting" in line for line in said)
-
-
-def test_lock_lets_one_in_at_a_time(tmp_path):
-    inside, most = [], []
-
-    def work():
-        with files.exclusive(tmp_path, lambda _: None) as doing:
-            doing("working")
-            inside.append(None)
-            most.append(len(inside))
-            time.sleep(0.02)
-            inside.pop()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1] * 4
-
-
-def test_lock_note_names_this_process_and_is_gone_afterwards(tmp_path):
-    with files.exclusive(tmp_path, print) as doing:
-        doing("reading a much longer list of things")
-        doing("reading")
-        note = json.loads((tmp_path / files.NOTE_FILE).read_text())
-        assert (note["pid"], note["doing"]) == (os.getpid(), "reading")
-    assert not (tmp_path / files.NOTE_FILE).exists()
-
-
-@pytest.mark.parametrize("error", [errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS])
-def test_where_there_are_no_locks_a_lease_keeps_others_out(
-    tmp_path, monkeypatch, error
-):
-    def refuse(*_):
-        raise OSError(error, "no locks here")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    for name, seconds in (("BEAT", 0.01), ("PATIENCE", 0.2), ("SETTLE", 0.0)):
-        monkeypatch.setattr(shared_cache, f"{name}_SECONDS", seconds)
-    monkeypatch.setattr(shared_cache, "_POLL_SECONDS", 0.02)
-    lease = tmp_path / shared_cache.LEASE_FILE
-    killed = {"owner": "x", "host": "host-7", "pid": 12, "doing": "reading", "count": 3}
-    lease.write_text(json.dumps(killed))
-    said = []
-    with files.exclusive(tmp_path, said.append) as doing:
-        doing("tokenising")
-        while (held := files.read_record(lease)).get("count", 0) < 2:
-            time.sleep(0.01)
-        assert (held["pid"], held["doing"]) == (os.getpid(), "tokenising")
-    waits, takes_over = said
-    assert f"{tmp_path} is in use by process 12 on host-7, reading; waiting" in waits
-    assert takes_over.endswith("taking over from process 12 on host-7, reading.")
-    assert not lease.exists()

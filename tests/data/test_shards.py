@@ -1,5 +1,6 @@
 """Shards and their checksums: what is compared when, and what damage does."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from gpt1_jax.errors import UserError
 @pytest.fixture
 def corpus_folder(tmp_path, monkeypatch):
     """A corpus of 1,000 training tokens in ten shards and 50 for validation."""
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 100)
     write_corpus(tmp_path / "corpus")
     return tmp_path / "corpus"
 
@@ -46,13 +48,66 @@ def test_load_gives_what_was_written(corpus_folder):
     assert tokens.tolist() == list(range(1000))
 
 
+def test_the_digest_is_that_of_files_of_shards_as_format_1_had_them(corpus_folder):
+    """So runs whose corpus had several go on."""
+    checksums = {}
+    for name, number in (("train", 1000), ("valid", 50)):
+        ids = np.arange(number, dtype="<u2")
+        for index, start in enumerate(range(0, number, 100)):
+            part = ids[start : start + 100].tobytes()
+            checksums[f"{name}-{index:05d}.bin"] = hashlib.sha256(part).hexdigest()
+    assert len(checksums) == 11
+    digest = hashlib.sha256(json.dumps(checksums, sort_keys=True).encode()).hexdigest()
+    assert open_corpus(corpus_folder).digest == digest
+    assert shards.SHARD_TOKENS == 100
+
+
+def test_the_size_of_a_shard_is_that_of_format_1():
+    assert shards.SHARD_TOKENS == 2**26
+
+
+@pytest.mark.parametrize("at", [0, 500, 999])
+def test_load_finds_a_changed_token_in_any_shard(corpus_folder, at):
+    data = bytearray((corpus_folder / "train.bin").read_bytes())
+    data[2 * at] ^= 1
+    (corpus_folder / "train.bin").write_bytes(data)
+    with pytest.raises(DamagedCorpus, match=r"train\.bin differs from its checksum"):
+        open_corpus(corpus_folder)
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.1, 0.25, 0.9, 1.0])
+def test_the_counts_of_a_held_out_tail_are_counted(tmp_path, fraction):
+    """Here each token is a word of as many letters as its id has."""
+
+    def decode(ids):
+        return " ".join("a" * number for number in ids)
+
+    random = np.random.default_rng(0)
+    added = [random.integers(1, 9, size) for size in (300, 1, 500, 0, 199)]
+    writer = CorpusWriter(tmp_path, "", np.dtype("<u2"))
+    for ids in added:
+        text = decode(ids)
+        writer.add("train", ids, len(text.split()), len(text.encode()) + 1)
+    writer.hold_out_tail(fraction, decode)
+    train, valid = writer.counts["train"], writer.counts["valid"]
+    assert valid.tokens == min(round(1000 * fraction), 999)
+    assert (train.words, valid.words) == (train.tokens, valid.tokens)
+    assert train.bytes + valid.bytes == sum(sum(ids) + len(ids) for ids in added) + 1
+    writer.finish({"train": 1, "valid": 1}, {}, {}, [])
+    corpus = open_corpus(tmp_path)
+    both = [TokenReader(corpus, name).read(0, 1000) for name in ("train", "valid")]
+    assert np.concatenate(both).tolist() == np.concatenate(added).tolist()
+    letters = sum(both[1].tolist())
+    assert valid.bytes == pytest.approx(letters + len(both[1]), abs=2)
+
+
 def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("name", ["train-00000.bin", "valid-00000.bin"])
+@pytest.mark.parametrize("name", ["train.bin", "valid.bin"])
 def test_load_finds_a_changed_bit(corpus_folder, name):
     flip(corpus_folder / name)
     with pytest.raises(DamagedCorpus, match=f"{name} differs from its checksum") as e:
@@ -61,6 +116,8 @@ def test_load_finds_a_changed_bit(corpus_folder, name):
 
 
 def test_load_finds_any_change_of_the_record(corpus_folder, monkeypatch):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 1000)
+    write_corpus(corpus_folder)  # with fewer checksums to change
     path = corpus_folder / "corpus.json"
     sound = path.read_bytes()
     whole = json.loads(sound)
@@ -86,14 +143,14 @@ def test_load_of_another_record_is_refused(corpus_folder, content):
         open_corpus(corpus_folder)
 
 
-@pytest.mark.parametrize("stamp", [{}, {"format": 2, "gpt1_jax": "1.3.0"}])
+@pytest.mark.parametrize("stamp", [{}, {"format": 1, "gpt1_jax": "1.0.0"}])
 def test_load_of_another_format_is_refused(corpus_folder, stamp):
     path = corpus_folder / "corpus.json"
     record = json.loads(path.read_text())
     del record["format"], record["gpt1_jax"], record["sha256"]
     record = {**stamp, **record}
     path.write_text(json.dumps({**record, "sha256": shards.json_digest(record)}))
-    with pytest.raises(UserError, match=r"a prepared corpus .* reads format 1\. Use"):
+    with pytest.raises(UserError, match=r"a prepared corpus .* reads format 2\. Use"):
         open_corpus(corpus_folder)
 
 
@@ -103,13 +160,13 @@ def test_load_of_a_large_corpus_does_not_wait_but_reads_raise(
     """The checksums of a large corpus are compared while training goes on."""
     begin, sha256 = shards.threading.Event(), shards.sha256
 
-    def slow(path):
+    def slow(*part):
         begin.wait()
-        return sha256(path)
+        return sha256(*part)
 
     monkeypatch.setattr(shards, "sha256", slow)
     monkeypatch.setattr(shards, "CHECK_SECONDS", 0.01)
-    flip(corpus_folder / "train-00000.bin")
+    flip(corpus_folder / "train.bin")
     corpus = open_corpus(corpus_folder)
     reader = TokenReader(corpus, "train")
     assert len(reader.read(0, 10)) == 10
@@ -122,11 +179,11 @@ def test_load_of_a_large_corpus_does_not_wait_but_reads_raise(
 
 def test_verification_of_a_file_that_cannot_be_read_is_damage(tmp_path):
     with pytest.raises(DamagedCorpus, match=r"gone\.bin cannot be read"):
-        Verification({tmp_path / "gone.bin": "0"}).wait(60)
+        Verification([(shards.Shard("", tmp_path / "gone.bin", 0, 2), "0")]).wait(60)
 
 
 def test_verification_of_nothing_finds_nothing():
-    Verification({}).wait(60)
+    Verification([]).wait(60)
 
 
 PROGRAM = """
@@ -140,9 +197,10 @@ sys.modules["kept"] = reader
 """
 
 
-def test_token_reader_is_quiet_at_the_end_of_the_interpreter(corpus_folder):
+def test_token_reader_is_quiet_at_the_end_of_the_interpreter(tmp_path):
+    write_corpus(tmp_path / "corpus")
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, corpus_folder],
+        [sys.executable, "-c", PROGRAM, tmp_path / "corpus"],
         capture_output=True,
         text=True,
         check=False,

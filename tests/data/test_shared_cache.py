@@ -14,11 +14,13 @@ import bucket
 import pytest
 from tiny_run import ROOT
 
-from gpt1_jax.data import corpus, shared_cache
+from gpt1_jax.data import corpus, owner, shards, shared_cache, tokenizers
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.shards import TokenReader, open_corpus
 from gpt1_jax.errors import UserError
+
+BUCKET = []  # of the test at work
 
 
 class Killed(BaseException):
@@ -28,14 +30,12 @@ class Killed(BaseException):
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
     """The bucket, which is a folder here; hosts wait for a moment, not for a minute."""
-    monkeypatch.setattr(corpus, "is_remote", lambda path: "bucket" in str(path))
-    for name, seconds in (
-        ("BEAT_SECONDS", 0.02),
-        ("PATIENCE_SECONDS", 0.2),
-        ("SETTLE_SECONDS", 0.0),
-        ("_POLL_SECONDS", 0.02),
-    ):
-        monkeypatch.setattr(shared_cache, name, seconds)
+    BUCKET[:] = [tmp_path / "bucket"]
+    for module in (corpus, owner):
+        monkeypatch.setattr(module, "is_remote", lambda path: "bucket" in str(path))
+    monkeypatch.setattr(owner, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(owner, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(shared_cache, "_POLL_SECONDS", 0.02)
     return tmp_path / "bucket"
 
 
@@ -74,8 +74,8 @@ def test_a_second_host_fetches_what_the_first_has_made(
 ):
     first, tokenizer = prepare_on("a")
     assert len(records(shared)) == 2  # the tokenizer and the corpus
-    assert not list(shared.glob("*/*/lease.json"))
-    monkeypatch.setattr(corpus, "start_encoders", no_work)
+    assert not list(shared.glob("*/*/.lock.json"))
+    monkeypatch.setattr(corpus, "encode_blocks", no_work)
     monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
     second, same = prepare_on("b")
     assert second.directory.is_relative_to(tmp_path / "b")
@@ -91,7 +91,7 @@ def test_what_a_host_had_made_before_is_shared_without_making_it(
 ):
     first, _ = prepare_on("a")
     shutil.rmtree(shared)
-    monkeypatch.setattr(corpus, "start_encoders", no_work)
+    monkeypatch.setattr(corpus, "encode_blocks", no_work)
     prepare_on("a")
     second, _ = prepare_on("b")
     assert second.digest == first.digest
@@ -101,39 +101,36 @@ def test_what_a_host_had_made_before_is_shared_without_making_it(
 def dying(module, name, calls=0):
     """Kills the host in a call of a function, after a number of earlier ones.
 
-    A host that is killed cannot give back its lease.
+    A host that is killed leaves its lease, and no `finally` of its is executed.
     """
-    function, counted = getattr(module, name), []
-    heartbeat = shared_cache.heartbeat
+    function, counted, leases = getattr(module, name), [], {}
 
     def die(*args, **kwargs):
-        if getattr(args[0], "name", "") == shared_cache.LEASE_FILE:  # at any moment
+        if str(args[0]).endswith(owner.LEASE_FILE):  # at any moment
             return function(*args, **kwargs)
         counted.append(args)
         if len(counted) > calls:
+            leases.update(
+                (path, path.read_text()) for path in BUCKET[0].rglob(owner.LEASE_FILE)
+            )
+            patch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)
             raise Killed
         return function(*args, **kwargs)
 
-    @contextlib.contextmanager
-    def heart(lease, *args):
-        text = lease.read_text()
-        try:
-            with heartbeat(lease, *args):
-                yield
-        finally:
-            if len(counted) > calls:
-                lease.write_text(text)
-
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(module, name, die)
-        patch.setattr(shared_cache, "heartbeat", heart)
         yield
+    for path, text in leases.items():
+        path.write_text(text.replace('"owner": "', '"owner": "another'))
 
 
 STAGES = {  # where the first host dies
+    "training the tokenizer": (corpus, "_training_lines", 0),
+    "saving the tokenizer": (tokenizers, "create", 0),
     "tokenising": (corpus, "_write_corpus", 0),
-    "uploading the tokenizer": (shared_cache, "_copy", 1),
-    "uploading the corpus": (shared_cache, "_copy", 3),
+    "writing the corpus": (shards, "write_json", 0),
+    "uploading the tokenizer": (shared_cache.shutil, "copyfileobj", 1),
+    "uploading the corpus": (shared_cache.shutil, "copyfileobj", 3),
     "before the record": (shared_cache, "write_json", 1),
 }
 
@@ -146,6 +143,7 @@ def test_whoever_is_next_goes_on_for_a_host_that_died(
     with dying(*STAGES[stage]):
         prepare_on("a")
     assert len(records(shared)) < 2
+    assert list(shared.rglob(owner.LEASE_FILE)), "it was killed while it held a lease"
     after, _ = prepare_on(next_host)
     assert len(records(shared)) == 2
     for record in records(shared):  # and nothing else is left
@@ -160,9 +158,9 @@ def test_a_host_that_dies_while_it_fetches_has_nothing_and_fetches_again(
     prepare_on, tmp_path
 ):
     first, _ = prepare_on("a")
-    with dying(shared_cache, "_copy", 3):
+    with dying(shared_cache.shutil, "copyfileobj", 3):
         prepare_on("b")
-    assert not list((tmp_path / "b").glob("gpt1_jax/corpora/*"))
+    assert not list((tmp_path / "b").glob("gpt1_jax/corpora/[!.]*"))
     assert prepare_on("b")[0].digest == first.digest
 
 
@@ -224,65 +222,62 @@ def test_a_record_that_cannot_be_read_is_none(text, prepare_on, shared):
 # --- waiting ------------------------------------------------------------------
 
 
-def test_a_host_waits_for_one_at_work_and_says_for_whom(
-    prepare_on, shared, monkeypatch, capsys, tmp_path
+def test_of_a_run_s_processes_the_others_wait_for_the_main_one(
+    prepare_on, shared, monkeypatch
 ):
+    """Even those with the same disk, and whoever comes first."""
+    first, _ = prepare_on("a")
+    hidden = shared.rename(shared.with_name("hidden"))
+    monkeypatch.setattr(corpus, "encode_blocks", no_work)
+    monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
+    found = []
+
+    def wait():
+        found.append(prepare_on("b", is_main=False)[0])
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.3)
+    assert not found
+    with owner.exclusive(shared.parent / "b" / "gpt1_jax", print):
+        pass  # the cache is free for the main process
+    hidden.rename(shared)
+    waiting.join(60)
+    assert found[0].digest == first.digest
+
+
+def test_another_process_finds_damage_that_the_main_one_cannot_see(prepare_on, shared):
+    prepare_on("a")
+    flipped(records(shared)[0])
+    with pytest.raises(UserError, match=r"differs from its checksum\. Remove .*bucket"):
+        prepare_on("b", is_main=False)
+
+
+def test_of_two_runs_one_makes_the_corpus(prepare_on, shared, monkeypatch, capsys):
+    """The other waits while a lease is kept, and finds what it was for."""
     first, _ = prepare_on("a")
     record = records(shared)[0]
     text = record.read_text()
     record.unlink()
-    lease = record.with_name("lease.json")
-    held = {"owner": "x", "host": "host-7", "pid": 12, "doing": "tokenising 9 MB"}
+    lease = record.with_name(owner.LEASE_FILE)
+    held = {"owner": "x", "host": "host-7", "pid": 12}
 
     def work():
-        for count in range(25):  # longer than a host is waited for without a sign
+        for count in range(40):  # for longer than an owner is watched
             write_json(lease, {**held, "count": count})
-            time.sleep(0.03)
+            time.sleep(0.02)
         record.write_text(text)
         lease.unlink()
 
     write_json(lease, {**held, "count": -1})
     thread = threading.Thread(target=work)
     thread.start()
-    monkeypatch.setattr(corpus, "start_encoders", no_work)
+    monkeypatch.setattr(corpus, "encode_blocks", no_work)
     second, _ = prepare_on("b", progress=True)
     thread.join()
     assert second.digest == first.digest
-    assert (
-        f"{record.parent} is in use by process 12 on host-7, tokenising 9 MB; "
-        "waiting (0 s)." in capsys.readouterr().out
-    )
-
-
-def test_a_lease_whose_counter_stands_still_is_taken_over(prepare_on, shared, capsys):
-    first, _ = prepare_on("a")
-    record = records(shared)[0]
-    record.unlink()
-    lease = {"owner": "x", "host": "host-7", "pid": 12, "count": 3}
-    record.with_name("lease.json").write_text(json.dumps(lease))
-    second, _ = prepare_on("b", progress=True)
-    assert second.digest == first.digest
-    assert "; taking over from process 12 on host-7." in capsys.readouterr().out
-    assert not record.with_name("lease.json").exists()
-
-
-def test_of_two_hosts_at_work_the_first_record_counts(
-    prepare_on, shared, monkeypatch, tmp_path
-):
-    first, _ = prepare_on("a")
-    before = [record.read_text() for record in records(shared)]
-    for record in records(shared):  # the other host sees none until it is done
-        record.rename(record.with_name("hidden"))
-    publish = shared_cache._publish
-
-    def publish_late(folder, remote, progress):
-        (remote / "hidden").rename(remote / "shared.json")
-        publish(folder, remote, progress)
-
-    monkeypatch.setattr(shared_cache, "_publish", publish_late)
-    second, _ = prepare_on("b")
-    assert [record.read_text() for record in records(shared)] == before
-    assert second.digest == first.digest
+    said = f"{record.parent} is in use by process 12 on host-7; waiting (0 s)."
+    assert said in capsys.readouterr().out
 
 
 # --- what is refused ----------------------------------------------------------
@@ -304,10 +299,11 @@ def test_a_bucket_that_cannot_be_written_is_refused_before_any_work(
     def refuse(*args):
         raise PermissionError(13, "denied")
 
-    monkeypatch.setattr(shared_cache, "write_json", refuse)
+    monkeypatch.setattr(shared_cache, "try_writing", refuse)
     monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
     with pytest.raises(
-        PermissionError, match=r"lease.json cannot be written \(denied\); name"
+        PermissionError,
+        match=r"bucket/tokenizers/.* cannot be written \(denied\); name",
     ):
         prepare_on("a")
 
@@ -319,7 +315,7 @@ def test_a_bucket_that_cannot_be_written_is_refused_before_any_work(
 HOST = """
 import errno, fcntl, os, signal, sys
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig
-from gpt1_jax.data import corpus, shared_cache
+from gpt1_jax.data import corpus, owner, shared_cache
 
 if __name__ == "__main__":
     texts, cache, module, name, calls = sys.argv[1:]
@@ -327,9 +323,9 @@ if __name__ == "__main__":
         raise OSError(errno.ENOLCK, "no locks here")
     if "://" not in cache:
         fcntl.flock = refuse
-    shared_cache.BEAT_SECONDS, shared_cache.PATIENCE_SECONDS = 0.5, 4.0
+    owner.BEAT_SECONDS, owner.PATIENCE_SECONDS = 0.5, 4.0
     if name:
-        module = {"corpus": corpus, "shared_cache": shared_cache}[module]
+        module = {"corpus": corpus, "copies": shared_cache.shutil}[module]
         function, left = getattr(module, name), [int(calls)]
         def die(*args, **kwargs):
             left[0] -= 1
@@ -337,7 +333,7 @@ if __name__ == "__main__":
                 os.kill(os.getpid(), signal.SIGKILL)
             return function(*args, **kwargs)
         setattr(module, name, die)
-    data = DataConfig("text", texts, "", 0.1, "text", "", "text", "",
+    data = DataConfig("text", texts, "", 0.1, "text", False, "", "text", "",
                       cache, 1)
     tokenizer = TokenizerConfig("sentencepiece", 400, True, "", 1.0)
     print("digest", corpus.prepare_corpus(data, tokenizer)[0].digest)
@@ -394,16 +390,16 @@ def test_of_two_processes_one_makes_the_corpus_and_the_other_fetches_it(
 
 @pytest.mark.slow
 def test_hosts_killed_at_every_stage_end_with_the_same_corpus(start):
-    fetching = ("shared_cache", "_copy", 3)
+    fetching = ("copies", "copyfileobj", 3)
     for stage in (
         ("corpus", "_write_corpus", 0),
-        ("shared_cache", "_copy", 1),  # the tokenizer is there
+        ("copies", "copyfileobj", 1),  # the tokenizer is there
     ):
         process = start("a", stage)
         output = process.communicate(timeout=120)[0]
         assert process.returncode == -signal.SIGKILL, output
     found, output = digest(start("a"))
-    assert "taking over from process" in output
+    assert "is in use by process" in output
     process = start("b", fetching)
     process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL
@@ -420,8 +416,8 @@ def test_on_a_disk_without_locks_hosts_wait_and_take_over(start, tmp_path):
     both = [start(host, cache=disk) for host in "ab"]
     found, outputs = zip(*map(digest, both), strict=True)
     assert found[0] == found[1]
-    assert "taking over from process" in "".join(outputs)
+    assert "is in use by process" in "".join(outputs)
     assert "Training" not in "".join(outputs)
     (folder,) = disk.glob("corpora/[!.]*")
     assert open_corpus(folder).digest == found[0]
-    assert not (disk / shared_cache.LEASE_FILE).exists()
+    assert not (disk / owner.LEASE_FILE).exists()

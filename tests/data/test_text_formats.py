@@ -165,29 +165,41 @@ def stories(tmp_path, data_config):
 
 
 def told(document):
-    """The stories that a document holds; reading it counts them."""
-    text = "".join(document.blocks())
-    assert MARK not in text
-    found = [f"Story {each}".rstrip() for each in text.split("Story ")[1:]]
-    assert document.count == len(found)
-    return [each.replace("\n\n", "\n") for each in found]
+    """The stories that a document holds and those it holds out, which it counts."""
+    blocks, found = list(document.blocks()), []
+    for held_out in (False, True):
+        of_it = (b for b in blocks if isinstance(b, documents.HeldOut) == held_out)
+        text = "".join(of_it)
+        assert MARK not in text
+        stories = [f"Story {each}".rstrip() for each in text.split("Story ")[1:]]
+        found.append([each.replace("\n\n", "\n") for each in stories])
+    assert [document.count, document.held_out] == [len(each) for each in found]
+    return found
 
 
 @pytest.mark.parametrize("block", [16, 1 << 18])
 def test_whole_documents_are_held_out_and_no_mark_is_left(stories, monkeypatch, block):
     monkeypatch.setattr("gpt1_jax.data.separated.BLOCK_CHARS", block)
     monkeypatch.setattr(documents, "BLOCK_CHARS", block)
-    (train,), (valid,) = stories(valid_fraction=0.1)
-    kept, held = told(train), told(valid)
+    (train,), valid = stories(valid_fraction=0.1)
+    kept, held = told(train)
     assert sorted(kept + held) == sorted(STORIES)
     assert 20 < len(held) < 60
-    assert valid.name == f"{train.name} (held out)"
+    assert not valid and train.divides
+
+
+def test_equal_documents_are_on_one_side_in_whatever_file(stories, tmp_path):
+    held = told(stories(valid_fraction=0.1)[0][0])[1]
+    other = tmp_path / "other.txt"
+    other.write_text(MARK.join(STORIES[::-3]))
+    ((document,), _) = stories(train=str(other), valid_fraction=0.1)
+    assert set(told(document)[1]) == set(STORIES[::-3]) & set(held)
 
 
 def test_nothing_is_held_out_of_files_beside_those_for_validation(stories, tmp_path):
     (tmp_path / "other.txt").write_text(f"Story 1{MARK}Story 2")
     (train,), (valid,) = stories(valid=str(tmp_path / "other.txt"))
-    assert told(train) == STORIES and told(valid) == ["Story 1", "Story 2"]
+    assert told(train) == [STORIES, []] and told(valid) == [["Story 1", "Story 2"], []]
 
 
 @pytest.mark.usefixtures("stories")
@@ -211,14 +223,43 @@ def test_separated_documents_are_held_out_of_a_prepared_corpus(
         told += map(int, found)
     assert sorted(told) == list(range(len(STORIES)))
     assert 20 < corpus.valid.documents < 60
-    assert [*corpus.documents] == [file, f"{file} (held out)"]
+    assert [*corpus.documents] == [file]
 
 
 def test_a_mark_that_never_occurs_is_refused(stories):
+    ((train,), _) = stories(document_separator="---")
     with pytest.raises(
         UserError, match=r"document_separator='---' is in none .*stories"
     ):
-        stories(document_separator="---")
+        train.read_digest()
+
+
+def test_a_mark_may_be_in_one_of_several_files(stories, tmp_path):
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text(f"Story {number}.")
+    train, _ = stories(train=f"{tmp_path}/?.txt,{tmp_path}/stories.txt")
+    for document in train:
+        document.read_digest()
+    assert sum(each.count + each.held_out for each in train) == 403
+
+
+@pytest.mark.usefixtures("stories")
+def test_each_file_of_documents_is_read_twice(
+    tmp_path, data_config, tokenizer_config, monkeypatch
+):
+    """To train the tokenizer, and to encode both splits."""
+    opened, real = [], documents.read_plain_text
+
+    def note(path, **how):
+        opened.append(path.name)
+        return real(path, **how)
+
+    monkeypatch.setattr(documents, "read_plain_text", note)
+    data = data_config(train=str(tmp_path / "stories.txt"), document_separator=MARK)
+    small = tokenizer_config(vocab_size=360)
+    corpus, _ = prepare_corpus(data, small, progress=False)
+    assert corpus.valid.documents > 20
+    assert opened == ["stories.txt"] * 2
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import time
 import pytest
 from etils import epath
 
+from gpt1_jax.data import owner
 from gpt1_jax.runs import lock
 
 
@@ -20,8 +21,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(owner, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(owner, "BEAT_SECONDS", 0.02)
 
 
 def write_lock(folder, **values):
@@ -49,8 +50,9 @@ def test_a_second_owner_is_refused_and_told_the_way_out(folder):
 HOLD = """
 import sys
 from etils import epath
+from gpt1_jax.data import owner
 from gpt1_jax.runs import lock
-lock.machine_id = lambda: sys.argv[2]
+owner.machine_id = lambda: sys.argv[2]
 with lock.owned(epath.Path(sys.argv[1])):
     print("owner", flush=True)
     input()
@@ -63,7 +65,7 @@ def another(folder):
     started = []
 
     def start(machine=None):
-        arguments = [sys.executable, "-c", HOLD, folder, machine or lock.machine_id()]
+        arguments = [sys.executable, "-c", HOLD, folder, machine or owner.machine_id()]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         process = subprocess.Popen(arguments, **pipes, text=True)
         started.append(process)
@@ -113,7 +115,7 @@ def test_an_owner_that_lost_its_folder_stops(folder, impatient):
     with lock.owned(folder):
         lock.check_owned()
         write_lock(folder, host="elsewhere", pid=7, machine="another")
-        time.sleep(lock.PATIENCE_SECONDS)
+        time.sleep(owner.PATIENCE_SECONDS)
         with pytest.raises(lock.FolderInUse, match="process 7 on elsewhere took over"):
             lock.check_owned()
     assert json.loads((folder / lock.LOCK_FILE).read_text())["host"] == "elsewhere"
@@ -121,7 +123,7 @@ def test_an_owner_that_lost_its_folder_stops(folder, impatient):
 
 
 def test_another_machine_at_work_is_respected(folder, monkeypatch):
-    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 20.0)  # ends with the first count
+    monkeypatch.setattr(owner, "PATIENCE_SECONDS", 20.0)  # ends with the first count
     write_lock(folder, host="elsewhere", pid=1)
     stop = threading.Event()
 

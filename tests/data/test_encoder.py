@@ -1,0 +1,220 @@
+"""Blocks of text to ids, here and on processes: order, words, and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from gpt1_jax.data import encoder
+from gpt1_jax.data.encoder import Block, encode_blocks
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
+
+TEXTS = [f"the quick fox {'and ' * n}dog" + "\n" * (n % 3 > 0) for n in range(40)]
+
+
+def blocks_of(texts):
+    return [Block(str(n), "train", text) for n, text in enumerate(texts)]
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Any text is worth processes."""
+    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_blocks_come_in_order(tokenizer_dir, sentencepiece_tokenizer, workers):
+    tokenizer = sentencepiece_tokenizer
+    found = list(encode_blocks(blocks_of(TEXTS), tokenizer_dir, workers))
+    for text, (block, encoded) in zip(TEXTS, found, strict=True):
+        assert block.text == text
+        line = text.rstrip("\n")
+        newline = [tokenizer.newline_id] * (text != line)
+        assert encoded.ids.tolist() == tokenizer.encode(line) + newline
+        assert encoded.words == len(text.split())
+        assert encoded.num_bytes == len(text)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_ids_stay_and_their_text_is_counted(tokenizer_dir, sentencepiece_tokenizer):
+    ids = np.array(sentencepiece_tokenizer.encode("the fox\nand the dog"), np.uint16)
+    found = list(encode_blocks(blocks_of([ids] * 6), tokenizer_dir, 2))
+    for _, encoded in found:
+        assert encoded.ids.tolist() == ids.tolist()
+        assert (encoded.words, encoded.num_bytes) == (5, len("the fox\nand the dog"))
+
+
+def test_blank_text_gives_nothing(tokenizer_dir):
+    ((_, encoded),) = encode_blocks(blocks_of([" \n\t\n"]), tokenizer_dir, 1)
+    assert (encoded.ids.tolist(), encoded.words, encoded.num_bytes) == ([], 0, 0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_a_process_raises_is_raised_here(tokenizer_dir):
+    bad = np.array([10**6])
+    with pytest.raises((IndexError, UserError, ValueError)):
+        list(encode_blocks(blocks_of(["the fox\n", bad]), tokenizer_dir, 2))
+
+
+@pytest.mark.usefixtures("at_once")
+def test_few_blocks_are_read_ahead(tokenizer_dir):
+    read = []
+
+    def blocks():
+        for block in blocks_of(TEXTS):
+            read.append(block)
+            yield block
+
+    found = encode_blocks(blocks(), tokenizer_dir, 2)
+    for number, _ in enumerate(found):
+        assert len(read) <= number + 10
+
+
+# --- how they begin and end ---------------------------------------------------
+
+PARENT = """
+    import contextlib, subprocess, sys, time
+    from gpt1_jax.data import encoder
+    from gpt1_jax.data.tokenizers import Tokenizer
+
+    print("top", flush=True)
+    Tokenizer.seconds_to_load = 0.0
+    started, start = [], subprocess.Popen
+
+    def note(*arguments, **options):
+        started.append(start(*arguments, **options))
+        return started[-1]
+
+    subprocess.Popen = note
+    blocks = [encoder.Block("", "train", "the fox\\n" * 9)] * 50
+    with contextlib.closing(encoder.encode_blocks(blocks, sys.argv[1], 2)) as found:
+        for _ in range(20):
+            next(found)
+        print(*(process.pid for process in started), flush=True)
+        time.sleep(60 * float(sys.argv[2]))
+        print(sum(1 for _ in found), flush=True)
+"""
+
+
+@pytest.fixture
+def parent(tmp_path, tokenizer_dir):
+    """`parent(minutes)`: a script without a main guard, at work, and its processes."""
+    program = tmp_path / "parent.py"
+    program.write_text(textwrap.dedent(PARENT))
+    started = []
+
+    def start(minutes=1):
+        process = subprocess.Popen(
+            [sys.executable, program, tokenizer_dir, str(minutes)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        assert process.stdout.readline() == "top\n"
+        return process, [int(pid) for pid in process.stdout.readline().split()]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for_the_end(pids):
+    deadline = time.monotonic() + 20
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, pids))
+
+
+needs_proc = pytest.mark.skipif(
+    not os.path.exists("/proc/self/stat"), reason="needs /proc"
+)
+
+
+@needs_proc
+def test_processes_start_no_script_of_the_user_s_again(parent):
+    process, pids = parent(0)
+    output, errors = process.communicate()
+    assert (output, errors, process.returncode) == ("30\n", "", 0)
+    wait_for_the_end(pids)
+
+
+@needs_proc
+@pytest.mark.parametrize(
+    ("number", "group"),
+    [
+        (signal.SIGKILL, False),
+        pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, True, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
+    ],
+)
+def test_processes_end_when_their_parent_is_gone(parent, number, group):
+    process, pids = parent()
+    assert len(pids) == 2
+    if group:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    wait_for_the_end(pids)
+    assert process.communicate()[1] == ""
+
+
+@needs_proc
+def test_an_interrupt_is_the_parent_s_alone(parent):
+    """Ctrl-C goes to all processes of a terminal."""
+    process, pids = parent()
+    os.killpg(process.pid, signal.SIGINT)
+    for pid in pids:
+        os.kill(pid, signal.SIGINT)
+    errors = process.communicate()[1]
+    assert errors.count("Traceback") == 1 and "KeyboardInterrupt" in errors
+    wait_for_the_end(pids)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_process_that_is_killed_is_told_and_the_others_end(
+    tokenizer_dir, killed, monkeypatch
+):
+    started, start = [], subprocess.Popen
+
+    def note(*arguments, **options):
+        started.append(start(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(encoder.subprocess, "Popen", note)
+    found = encode_blocks(blocks_of(["the quick fox " * 9000] * 40), tokenizer_dir, 2)
+    with pytest.raises(ChildProcessError, match=r"fewer than 2 .*num_workers"):
+        for number, _ in enumerate(found):
+            if number == 10:  # both are at work
+                for process in started[:killed]:
+                    process.kill()
+    assert len(started) == 2
+    assert all(process.returncode is not None for process in started)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_processes_import_what_this_one_can(tokenizer_dir, monkeypatch, tmp_path):
+    """Wherever it was started, and nothing from the working folder besides."""
+    (tmp_path / "json.py").write_text("raise ImportError('of the working folder')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert len(list(encode_blocks(blocks_of(TEXTS), tokenizer_dir, 2))) == len(TEXTS)

@@ -1,0 +1,179 @@
+"""The owner of a folder: one at a time, and what those who wait are told."""
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gpt1_jax.data import owner
+from gpt1_jax.data.files import write_json
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from gpt1_jax.data import owner
+with owner.exclusive(Path(sys.argv[1]), print):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_lock_tells_who_holds_it_and_is_free_when_that_process_ends(
+    tmp_path, holder, number
+):
+    said = []
+
+    def say(text):
+        said.append(text)
+        holder.send_signal(number)
+
+    with owner.exclusive(tmp_path, say):
+        holder.wait()
+    (line,) = said
+    assert f"is in use by process {holder.pid} on " in line
+    assert "; waiting (" in line
+    assert str(tmp_path) in line
+
+
+def test_lock_reminds_those_who_wait(tmp_path, holder, monkeypatch):
+    monkeypatch.setattr(owner, "_REMIND_SECONDS", 0.5)
+    said = []
+
+    def say(text):
+        said.append(text)
+        if len(said) == 3:
+            holder.kill()
+
+    with owner.exclusive(tmp_path, say):
+        pass
+    assert len(said) >= 3
+
+
+def test_lock_without_a_note_is_still_waited_for(tmp_path, holder, monkeypatch):
+    monkeypatch.setattr(owner, "_REMIND_SECONDS", 0.1)
+    contents = ["{", "[]", '{"pid": 3}', "null"]
+    (tmp_path / owner.LEASE_FILE).write_text("")
+    said = []
+
+    def say(text):
+        said.append(text)
+        if len(said) > len(contents):
+            holder.kill()
+        else:
+            (tmp_path / owner.LEASE_FILE).write_text(contents[len(said) - 1])
+
+    with owner.exclusive(tmp_path, say):
+        pass
+    assert len(said) > len(contents)
+    assert all("in use by another process; waiting" in line for line in said)
+
+
+def test_lock_lets_one_in_at_a_time(tmp_path):
+    inside, most = [], []
+
+    def work():
+        with owner.exclusive(tmp_path, lambda _: None):
+            inside.append(None)
+            most.append(len(inside))
+            time.sleep(0.02)
+            inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 4
+
+
+def test_lease_names_this_process_and_is_gone_afterwards(tmp_path):
+    with owner.exclusive(tmp_path, print):
+        lease = json.loads((tmp_path / owner.LEASE_FILE).read_text())
+        assert (lease["pid"], lease["host"]) == (os.getpid(), socket.gethostname())
+    assert not (tmp_path / owner.LEASE_FILE).exists()
+
+
+@pytest.fixture(params=[errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, "a bucket"])
+def without_locks(tmp_path, monkeypatch, request):
+    """A folder without the system's locks, where owners are watched for a moment."""
+
+    def refuse(*_):
+        raise OSError(request.param, "no locks here")
+
+    monkeypatch.setattr(owner, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(owner, "PATIENCE_SECONDS", 0.3)
+    if request.param == "a bucket":
+        monkeypatch.setattr(owner, "is_remote", lambda path: True)
+    else:
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    return tmp_path
+
+
+def test_where_there_are_no_locks_a_lease_is_taken_from_the_dead(without_locks):
+    """Even of this machine: there, nothing tells at once."""
+    lease = without_locks / owner.LEASE_FILE
+    killed = {"owner": "x", "host": "host-7", "pid": 12, "count": 3}
+    lease.write_text(json.dumps({**killed, "machine": owner.machine_id()}))
+    said = []
+    with owner.exclusive(without_locks, said.append):
+        while owner.read_lease(lease).get("count", 0) < 2:
+            time.sleep(0.01)
+        assert owner.read_lease(lease)["pid"] == os.getpid()
+    (line,) = said
+    assert line.startswith(f"{without_locks} is in use by process 12 on host-7; wait")
+    assert not lease.exists()
+
+
+def test_where_there_are_no_locks_a_lease_that_counts_is_waited_for(without_locks):
+    lease = without_locks / owner.LEASE_FILE
+    over = threading.Event()
+
+    def work():
+        for count in range(60):  # for twice as long as an owner is watched
+            record = {"owner": "x", "host": "host-7", "pid": 12, "count": count}
+            write_json(lease, record)
+            time.sleep(0.01)
+        over.set()
+        lease.unlink()
+
+    write_json(lease, {"owner": "x", "host": "host-7", "pid": 12, "count": -1})
+    other = threading.Thread(target=work)
+    other.start()
+    with owner.exclusive(without_locks, lambda _: None):
+        assert over.is_set()
+    other.join()
+
+
+def test_of_two_that_see_no_lease_the_last_to_write_has_it(without_locks, monkeypatch):
+    write, written = owner.write_json, []
+
+    def write_then_another(path, record):
+        write(path, record)
+        if not written:
+            written.append(path)
+            write(path, {**record, "owner": "another"})
+
+    monkeypatch.setattr(owner, "write_json", write_then_another)
+    with pytest.raises(owner.Held), owner.own(without_locks, "lease", lambda _: None):
+        pass
+    assert json.loads((without_locks / "lease").read_text())["owner"] == "another"
