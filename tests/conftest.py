@@ -311,3 +311,11 @@ def write(tmp_path):
         return str(path)
 
     return make
+
+
+@pytest.fixture
+def lfs_pointer() -> bytes:
+    """What stands for a file that Git LFS has not fetched."""
+    oid = hashlib.sha256().hexdigest()
+    version = "version https://git-lfs.github.com/spec/v1"
+    return f"{version}\noid sha256:{oid}\nsize 478750579\n".encode()

@@ -31,7 +31,8 @@ class HubServer(http.server.ThreadingHTTPServer):
     `private` names need the token "secret", `gated` names more than that. `requests`
     holds what was asked for. `cut` cuts the content of files after that many bytes,
     once; `broken` answers everything with 503, and `answers` a request by a part of its
-    line: {"POST /api/repos": 500}.
+    line: {"POST /api/repos": 500}. `spoil` changes the content of a file on its way,
+    given its name, and `misstate` the answer about a repository.
 
     What is pushed is written below `root`, each commit to a folder of its own.
     `objects` holds large files by their SHA-256; the client needs HF_HUB_DISABLE_XET=1
@@ -43,6 +44,8 @@ class HubServer(http.server.ThreadingHTTPServer):
         self.models, self.datasets, self.requests = {}, {}, []
         self.private, self.gated = set(), set()
         self.cut, self.broken, self.answers = 0, False, {}
+        self.spoil = lambda name, content: content
+        self.misstate = lambda values: values
         self.root = Path(root)
         self.objects, self.log = {}, {}
 
@@ -237,6 +240,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 "private": name in self.server.private,
                 "siblings": found,
             }
+            values = self.server.misstate(values)
         self._send_value(values)
 
     def _send_value(self, value, status=200):
@@ -382,7 +386,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if not path.is_file():
             return self._send(404, code="EntryNotFound")
         content = path.read_bytes()
-        etag = hashlib.sha256(content).hexdigest()
+        etag = oid_of(describe_file(folder, path))
+        content = self.server.spoil(path.name, content)
         headers = {"ETag": f'"{etag}"', "X-Repo-Commit": commit_of(folder)}
         start, status = 0, 200
         if asked := self.headers.get("range"):

@@ -269,7 +269,8 @@ def parse_json_object(text: str, where: str, column: str = "") -> dict[str, Any]
       UserError: if it is something else, or holds half of a character.
     """
     value = _parse_json(text, where)
-    return _check_object(value, where, column, may_be_broken="\\u" in text)
+    may_be_half = "\\ud" in text or "\\uD" in text  # \ud800 to \udfff are halves
+    return _check_object(value, where, column, may_be_half)
 
 
 def read_json_object(path: epath.PathLike) -> tuple[str, dict[str, Any]]:
@@ -294,15 +295,15 @@ def _parse_json(text: str, where: str) -> Any:
 
 
 def _check_object(
-    value: Any, where: str, column: str, may_be_broken: bool = True
+    value: Any, where: str, column: str, may_be_half: bool = True
 ) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{where}: this is {brief(value)}, not a JSON object: {{...}}.")
-    if any(key != key.strip() for key in value):
-        names = [key.strip() for key in value]
+    names = list(map(str.strip, value))
+    if names != list(value):
         check_names(names, where)
         value = dict(zip(names, value.values(), strict=True))
-    if may_be_broken:  # an escape may stand for half of a character
+    if may_be_half:  # of a character
         used = value.get(column) if column else value
         check_encodable(json.dumps(used, ensure_ascii=False), where)
     return value

@@ -192,7 +192,8 @@ def _decode(decoder: Any, data: bytes, name: str, line: int) -> str:
 
 
 def _count_line_ends(data: bytes) -> int:
-    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+    lone = data.count(b"\r") - data.count(b"\r\n") if b"\r" in data else 0
+    return data.count(b"\n") + lone
 
 
 def read_plain_text(path: epath.PathLike, may_be_json: bool = False) -> Iterator[str]:

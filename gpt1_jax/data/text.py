@@ -27,6 +27,19 @@ _MARKUP = re.compile(rb"\s*(<!doctype html|<html|<\?xml|%pdf-|\{\\rtf)", re.IGNO
 _JSON = re.compile(rb'\s*\[?\s*\{\s*"[^"\n]*"\s*:')  # an object, or a list of them
 
 
+def refuse_lfs_pointer(head: bytes, name: str) -> None:
+    """Refuses a Git LFS pointer, which stands for a file that was not fetched.
+
+    Raises:
+      UserError: saying how to fetch the file.
+    """
+    if head.startswith(LFS_POINTER):
+        raise UserError(
+            f"{name} is a Git LFS pointer, not the file; fetch the file with "
+            "`git lfs pull`."
+        )
+
+
 def refuse_other_name(name: str) -> None:
     """Refuses a file whose name says that it is not plain text, compressed or not.
 
@@ -64,19 +77,6 @@ def refuse_other_content(data: bytes, name: str, *, may_be_json: bool) -> None:
     if not may_be_json and _JSON.match(head):
         raise UserError(
             f"{name} is JSON, not plain text. End its name in .jsonl or .json."
-        )
-
-
-def refuse_lfs_pointer(head: bytes, name: str) -> None:
-    """Refuses a Git LFS pointer, which stands for a file that was not fetched.
-
-    Raises:
-      UserError: saying how to fetch the file.
-    """
-    if head.startswith(LFS_POINTER):
-        raise UserError(
-            f"{name} is a Git LFS pointer, not the file; fetch the file with "
-            "`git lfs pull`."
         )
 
 

@@ -12,12 +12,14 @@ import abc
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
 
 from gpt1_jax.data.files import create, sha256, whole_folder, write_json
+from gpt1_jax.data.text import LFS_POINTER, refuse_lfs_pointer
 from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.formats import FORMAT, TOKENIZER, VERSION
 
@@ -129,6 +131,7 @@ def load_tokenizer(place: str | os.PathLike[str]) -> Tokenizer:
     folder = epath.Path(place)
     if not folder.exists():
         raise FileNotFoundError(f"There is no tokenizer folder or file {folder}.")
+    refuse_lfs_pointers(folder)
     description = _description(folder)
     kind, found = description.get("kind", ""), folder
     if not kind:
@@ -143,9 +146,10 @@ def load_tokenizer(place: str | os.PathLike[str]) -> Tokenizer:
     cls = find_named(f"gpt1_jax.data.{_KINDS[kind]}", str(folder))
     try:
         tokenizer: Tokenizer = cls.load(found)
-    except (OSError, ImportError):
+    except (OSError, ImportError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # three libraries, each with errors of its own
+    # Three libraries, each with errors of its own; a panic in Rust is no Exception.
+    except BaseException as error:
         raise UserError(
             f"The tokenizer in {folder} cannot be loaded: {error}"
         ) from error
@@ -154,6 +158,29 @@ def load_tokenizer(place: str | os.PathLike[str]) -> Tokenizer:
     if description.get("content_digest", tokenizer.digest) != tokenizer.digest:
         raise _damaged(folder, "holds a tokenizer of another content digest")
     return tokenizer
+
+
+_FILES = re.compile(  # of tokenizers, by whatever program
+    r".*\.model|tokenizer\.json|huggingface\.json|vocab\.json|merges\.txt|"
+    r"encoder_bpe_40000\.json|vocab_40000\.bpe"
+)
+
+
+def refuse_lfs_pointers(place: epath.Path) -> None:
+    """Refuses a tokenizer of which a file is a Git LFS pointer.
+
+    Args:
+      place: a file, or a folder that may hold other things.
+
+    Raises:
+      UserError: naming the file.
+    """
+    files = [place]
+    if place.is_dir():
+        files = [each for each in place.iterdir() if _FILES.fullmatch(each.name)]
+    for path in files:
+        with path.open("rb") as file:
+            refuse_lfs_pointer(file.read(len(LFS_POINTER)), str(path))
 
 
 def _description(directory: epath.Path) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """Reads finished fine-tuned runs back from their folders, for suites and reports."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
@@ -9,13 +10,14 @@ from gpt1_jax.config.checks import Content, marked_keys
 from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
-from gpt1_jax.data.records import parse_number
+from gpt1_jax.data.records import parse_number, read_rows
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE, locate_run, runs_below
 from gpt1_jax.runs.resume import DIGESTS, fixed_values, saved_digests
 from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.task import Task
 
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may have both
 
@@ -174,6 +176,50 @@ def _is_score(metric: str, value: Any) -> bool:
         return True
     low, high = METRICS[metric].lowest, METRICS[metric].highest
     return not isinstance(value, str) and low <= parse_number(value) <= high
+
+
+class Prediction(NamedTuple):
+    """A prediction as a run wrote it."""
+
+    id: str
+    subset: str
+    value: float  # the number of a label, or a score
+    where: str  # "file:line", for messages
+
+
+def predictions_file(run: epath.Path, split: str) -> epath.Path:
+    """The file of a run's predictions for a split."""
+    return run / "predictions" / f"{split}.jsonl"
+
+
+def read_predictions(run: epath.Path, split: str, task: Task) -> list[Prediction]:
+    """The predictions of a finished run for a split, in its order.
+
+    Args:
+      run: the folder of the run.
+      split: "dev" or "test".
+      task: its task.
+
+    Raises:
+      UserError: if the file is missing, or a line is no prediction of the task.
+    """
+    path = predictions_file(run, split)
+    if not path.exists():
+        raise UserError(
+            f"{path} does not exist; remove {run / RESULTS_FILE} and run the "
+            "fine-tuning again, which writes both."
+        )
+    labels, found = task.target.labels, []
+    for where, row in read_rows(path):
+        value = row.get("prediction")
+        if labels and value not in labels:
+            raise damaged_results(path, f"no label of {task.title} at {where}")
+        number = labels.index(value) if labels else parse_number(value)
+        if not math.isfinite(number):
+            raise damaged_results(path, f"no score of {task.title} at {where}")
+        name, subset = row.get("id"), row.get("subset")
+        found.append(Prediction(str(name), str(subset), number, where))
+    return found
 
 
 def damaged_results(file: epath.Path, what: str) -> UserError:

@@ -6,25 +6,17 @@ downloaded unless the pattern names it.
 """
 
 import dataclasses
-import glob
-import os
+import fnmatch
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.files import make_folder, write_json
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.interop.repository import (
-    Repository,
-    explained,
-    find_commit,
-    is_unreachable,
-)
+from gpt1_jax.interop import repository as hub
+from gpt1_jax.interop.repository import Listing, Repository
 from gpt1_jax.runs.console import say
 from gpt1_jax.tasks.task import Task
 
 _REVISION = r"refs/convert/[\w.-]+|refs/pr/\d+|[\w.-]+"  # as in the Hub's file system
-_COMMIT = re.compile("[0-9a-f]{40}")
 ADDRESS = re.compile(rf"hf://datasets/([\w.-]+/[\w.-]+?)(?:@({_REVISION}))?(?:/(.*))?")
 
 
@@ -48,7 +40,10 @@ def fetch_files(address: str, key: str = "") -> str:
     """
     named = f"{key}={address!r}" if key else repr(address)
     repository, pattern = _parse(address, named)
-    return f"{_download(repository, [pattern], named)}/{pattern}"
+    listing = hub.list_files(repository, named)
+    folder = _download(repository, listing, {pattern: named})
+    hub.say_why_kept(listing, named)
+    return f"{folder}/{pattern}"
 
 
 def fetch_tasks(tasks: Sequence[Task]) -> tuple[dict[str, Task], dict[str, str]]:
@@ -68,24 +63,27 @@ def fetch_tasks(tasks: Sequence[Task]) -> tuple[dict[str, Task], dict[str, str]]
       OSError: if the disk lacks room.
     """
     _require_reader([".parquet"])  # as all of them are
+    listings: dict[Repository, Listing] = {}
     found, missing = {}, {}
     for task in tasks:
         try:
-            found[task.name] = _fetch_task(task)
+            found[task.name] = _fetch_task(task, listings)
         except UserError as error:
-            if error.__cause__ and is_unreachable(error.__cause__):
+            if error.__cause__ and hub.is_unreachable(error.__cause__):
                 raise
             missing[task.name] = str(error)
     if not found:
         raise MissingData(next(iter(missing.values()), "No task was named."))
+    for repository, listing in listings.items():
+        hub.say_why_kept(listing, repository.address)
     for task in tasks:
         if task.name in missing:
             say(f"Skipping {task.title}: {missing[task.name]}")
     return found, missing
 
 
-def _fetch_task(task: Task) -> Task:
-    """A task with local paths."""
+def _fetch_task(task: Task, listings: dict[Repository, Listing]) -> Task:
+    """A task with local paths; adds the listings that the Hub was asked for."""
     terms = task.published.terms
     if not task.published.hub:
         raise UserError(
@@ -93,26 +91,32 @@ def _fetch_task(task: Task) -> Task:
             f"from a folder with --config.tasks={task.name} "
             "--config.data.source=official --config.data.dir=DIR."
         )
-    places: dict[Repository, list[str]] = {}
+    named: dict[Repository, dict[str, str]] = {}
+    optional = set()
     for subsets in task.published.hub.values():
         for subset, address in subsets.items():
-            repository, pattern = _parse(address, task.title)
-            places.setdefault(repository, []).append(pattern)
-    optional = task.published.optional
-    folders = {
-        repository: _download(repository, patterns, task.title, optional)
-        for repository, patterns in places.items()
-    }
+            name = f"{task.title} at {address!r}"
+            repository, pattern = _parse(address, name)
+            named.setdefault(repository, {})[pattern] = name
+            if subset in task.published.optional:
+                optional.add(pattern)
+    folders = {}
+    for repository, names in named.items():
+        if repository not in listings:
+            first = next(iter(names.values()))
+            listings[repository] = hub.list_files(repository, first)
+        listing = listings[repository]
+        folders[repository] = _download(repository, listing, names, optional)
 
     def local(address: str) -> str:
         repository, pattern = _parse(address, task.title)
         return f"{folders[repository]}/{pattern}"
 
-    hub = {
+    paths = {
         split: {subset: local(address) for subset, address in subsets.items()}
         for split, subsets in task.published.hub.items()
     }
-    published = dataclasses.replace(task.published, hub=hub)
+    published = dataclasses.replace(task.published, hub=paths)
     return dataclasses.replace(task, published=published)
 
 
@@ -136,58 +140,58 @@ def _require_reader(names: Iterable[str]) -> None:
 
 
 def _download(
-    repository: Repository, patterns: Sequence[str], named: str, optional: object = ()
+    repository: Repository,
+    listing: Listing,
+    named: Mapping[str, str],
+    optional: Collection[str] = (),
 ) -> str:
     """The folder of a commit in the Hub's cache, with the files that match.
 
     Args:
       repository: the dataset.
-      patterns: globs of its files.
-      named: what messages call it.
-      optional: whether some of the patterns may match nothing.
+      listing: its files.
+      named: what messages call each pattern, by pattern.
+      optional: the patterns that may match nothing.
     """
-    import huggingface_hub
-
-    commit, files = repository.revision, {}
-    record = repository.folder / f"{commit}.json"  # the files of a commit
-    if not (_COMMIT.fullmatch(commit) and record.exists()):  # it may have moved
-        commit, files = find_commit(repository, named)
-        record = repository.folder / f"{commit}.json"
-    if files:
-        make_folder(repository.folder)
-        write_json(record, files)
-    elif record.exists():  # the Hub cannot be reached
-        files = read_json(record)
-    found = {pattern: _matching(files, pattern) for pattern in patterns}
-    if not (all(found.values()) or (optional and any(found.values()))):
-        some = ", ".join(sorted(files)[:5]) or "none are known, and no Hub is reached"
-        raise UserError(
-            f"{named} names none of its {len(files):,} files: {some}. If it holds only "
-            "code, which is never run, @refs/convert/parquet may have its data."
-        )
-    wanted = [name for names in found.values() for name in names]
+    wanted: dict[str, None] = {}
+    for pattern, each in named.items():
+        found = [name for name in listing.files if _fits(name, pattern)]
+        if not (found or pattern in optional):
+            raise _nothing(listing, each)
+        wanted |= dict.fromkeys(found)
     _require_reader(wanted)
-    with explained(repository, named):
-        folder = huggingface_hub.snapshot_download(
-            repository.name,
-            repo_type=repository.kind,
-            revision=commit,
-            allow_patterns=[glob.escape(name) for name in wanted],
-        )
-    if missing := [n for n in wanted if not os.path.exists(os.path.join(folder, n))]:
-        raise UserError(
-            f"{named} needs {missing[0]}, which was not downloaded; run the same "
-            "command again where the Hub can be reached."
-        )
-    return folder
+    first = next(iter(named.values()))
+    return str(hub.fetch_files(repository, listing, list(wanted), first))
 
 
-def _matching(files: Mapping[str, int], pattern: str) -> list[str]:
-    """The files that match a glob, or lie in a folder that does."""
-    parts = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    tokens = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]+\])", pattern)
-    regex = "".join(
-        parts.get(token, token if token.startswith("[") else re.escape(token))
-        for token in tokens
+def _nothing(listing: Listing, named: str) -> UserError:
+    """The error if no file matches."""
+    if listing.problem:
+        return UserError(
+            f"{named} names none of the files that were downloaded before, and the Hub "
+            "cannot be reached; run the same command once where it can."
+        )
+    some = ", ".join(sorted(listing.files)[:5])
+    more = ", .." * (len(listing.files) > 5)
+    return UserError(
+        f"{named} names none of its {len(listing.files):,} files: {some}{more}. If it "
+        "holds only code, which is never run, @refs/convert/parquet may have its data."
     )
-    return [name for name in files if re.fullmatch(f"{regex}(/.*)?", name)]
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a file's path matches a glob, or lies in a folder that does."""
+
+    def fits(parts: list[str], patterns: list[str]) -> bool:
+        if not patterns:
+            return True
+        first, *others = patterns
+        if first == "**":
+            return any(fits(parts[start:], others) for start in range(len(parts)))
+        return (
+            bool(parts)
+            and fnmatch.fnmatchcase(parts[0], first)
+            and fits(parts[1:], others)
+        )
+
+    return fits(name.split("/"), pattern.split("/"))

@@ -9,6 +9,7 @@ folder in our cache, from which every job can start without the Hub.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,8 +24,17 @@ from gpt1_jax.data.owner import exclusive
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face as folders
 from gpt1_jax.interop.hugging_face_tokenizer import TOKENIZER_FILE
-from gpt1_jax.interop.repository import Repository, explained, find_commit
-from gpt1_jax.runs.folder import CONFIG_FILE, check_room
+from gpt1_jax.interop.repository import (
+    COMMIT,
+    Listing,
+    Repository,
+    fetch_files,
+    is_path,
+    list_files,
+    say_why_kept,
+)
+from gpt1_jax.runs.checkpoint_files import Damaged, check_files, write_manifest
+from gpt1_jax.runs.folder import CONFIG_FILE
 
 ADDRESS = re.compile(r"hf://([\w.-]+)/([\w.-]+?)(?:@([\w./-]+))?")
 _BESIDE_WEIGHTS = re.compile(  # what a model's folder holds besides
@@ -50,21 +60,35 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
     """
     repository, named = _parse(address, key)
     run = repository.folder / repository.revision
-    if as_run and (run / CONFIG_FILE).exists():  # a commit, which cannot move
+    if as_run and COMMIT.fullmatch(run.name) and _is_sound(run):  # it cannot move
         return os.fspath(run)
-    commit, files = find_commit(repository, named)
-    run = repository.folder / commit
-    if as_run and (run / CONFIG_FILE).exists():
+    listing = list_files(repository, named)
+    run = repository.folder / listing.commit
+    is_made = as_run and _is_sound(run)
+    snapshot = "" if is_made else _download(repository, listing, named)
+    say_why_kept(listing, named)
+    if is_made:
         return os.fspath(run)
-    snapshot = _download(repository, commit, files, named)
     if not as_run:
         return snapshot
     make_folder(repository.folder)
     with exclusive(repository.folder, print):  # one of a job's processes converts
-        if not (run / CONFIG_FILE).exists():
+        if not _is_sound(run):
+            shutil.rmtree(run, ignore_errors=True)
             _convert(snapshot, run, named)
-            print(f"{address} is commit {commit[:12]}, converted to {run}.", flush=True)
+            write_manifest(epath.Path(run), leave_out=())
+            commit = listing.commit[:12]
+            print(f"{address} is commit {commit}, converted to {run}.", flush=True)
     return os.fspath(run)
+
+
+def _is_sound(run: Path) -> bool:
+    """Whether a model was converted to this folder, and nothing in it has changed."""
+    try:
+        check_files(epath.Path(run))
+    except Damaged:
+        return False
+    return True
 
 
 def fetch_tokenizer(address: str, key: str = "") -> str:
@@ -77,66 +101,42 @@ def fetch_tokenizer(address: str, key: str = "") -> str:
     Raises:
       UserError: if there is no such repository or file, or it cannot be reached.
     """
-    import huggingface_hub
-    from huggingface_hub import constants
-
     repository, named = _parse(address, key)
-    commit, files = find_commit(repository, named)
-    if files and TOKENIZER_FILE not in files:
+    listing = list_files(repository, named)
+    if not (TOKENIZER_FILE in listing.files or listing.problem):
         raise UserError(
             f"{named} holds no {TOKENIZER_FILE}, of the `tokenizers` library. It "
-            f"has {', '.join(sorted(files)[:5])}."
+            f"has {', '.join(sorted(listing.files)[:5])}."
         )
-    make_folder(constants.HF_HUB_CACHE)
-    check_room(epath.Path(constants.HF_HUB_CACHE), files.get(TOKENIZER_FILE, 0), named)
-    with explained(repository, named):
-        return huggingface_hub.hf_hub_download(
-            repository.name, TOKENIZER_FILE, revision=commit
-        )
+    folder = fetch_files(repository, listing, [TOKENIZER_FILE], named)
+    say_why_kept(listing, named)
+    return os.fspath(folder / TOKENIZER_FILE)
 
 
 def _parse(address: str, key: str) -> tuple[Repository, str]:
     """The repository at an address, and what messages call it."""
     named = f"{key}={address!r}" if key else repr(address)
     parts = ADDRESS.fullmatch(address)
-    if not parts:
+    if not (parts and is_path(parts[3] or "main")):
         raise UserError(f"{named} must be hf://ORG/NAME or hf://ORG/NAME@REVISION.")
     return Repository(f"{parts[1]}/{parts[2]}", parts[3] or "main"), named
 
 
-def _download(
-    repository: Repository, commit: str, files: dict[str, int], named: str
-) -> str:
+def _download(repository: Repository, listing: Listing, named: str) -> str:
     """Downloads what a model consists of; the folder in the Hub's cache."""
-    import huggingface_hub
-    from huggingface_hub import constants
-
-    wanted = _wanted(list(files))
-    if folders.CONFIG_FILE in files:
-        with explained(repository, named):
-            config = huggingface_hub.hf_hub_download(
-                repository.name, folders.CONFIG_FILE, revision=commit
-            )
-        check_architecture(epath.Path(config), named)
-    if files and not wanted:
+    wanted = _wanted(list(listing.files))
+    if folders.CONFIG_FILE in listing.files:
+        only = fetch_files(repository, listing, [folders.CONFIG_FILE], named)
+        check_architecture(epath.Path(only / folders.CONFIG_FILE), named)
+    if not wanted and listing.problem:
+        raise listing.problem
+    if not wanted:
         raise UserError(
             f"{named} holds no model that can be read: it has none of "
             f"{folders.WEIGHTS_FILE} and {folders.BIN_FILE}, whole or in parts. "
-            f"It has {', '.join(sorted(files)[:5])}."
+            f"It has {', '.join(sorted(listing.files)[:5])}."
         )
-    make_folder(constants.HF_HUB_CACHE)
-    size = sum(files.get(name, 0) for name in wanted)
-    check_room(epath.Path(constants.HF_HUB_CACHE), size, named)
-    with explained(repository, named):
-        snapshot = huggingface_hub.snapshot_download(
-            repository.name, revision=commit, allow_patterns=wanted or None
-        )
-    if not files and not _wanted(os.listdir(snapshot)):
-        raise UserError(
-            f"{named} was not fetched before, and the Hub does not answer; name a "
-            "folder."
-        )
-    return str(snapshot)
+    return os.fspath(fetch_files(repository, listing, wanted, named))
 
 
 def _wanted(files: Sequence[str]) -> list[str]:

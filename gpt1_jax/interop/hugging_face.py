@@ -23,6 +23,7 @@ from etils import epath
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import write_json, write_whole
+from gpt1_jax.data.text import refuse_lfs_pointer
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import MissingPackage, UserError
 from gpt1_jax.interop import names
@@ -362,8 +363,10 @@ def _parts(index: epath.Path) -> list[str]:
 
 
 def _read_safetensors(path: epath.Path) -> dict[str, np.ndarray]:
+    content = path.read_bytes()
+    refuse_lfs_pointer(content, str(path))
     try:
-        entries = safetensors.deserialize(path.read_bytes())
+        entries = safetensors.deserialize(content)
     except safetensors.SafetensorError as error:
         raise UserError(
             f"{path} is damaged, perhaps cut short: {error}. Copy the file again."
@@ -381,6 +384,8 @@ def _decode(path: epath.Path, name: str, entry: Mapping[str, Any]) -> np.ndarray
 
 
 def _read_bin(path: epath.Path) -> dict[str, np.ndarray]:
+    content = path.read_bytes()
+    refuse_lfs_pointer(content, str(path))
     try:
         import torch
     except ImportError as error:
@@ -389,8 +394,7 @@ def _read_bin(path: epath.Path) -> dict[str, np.ndarray]:
             f"model as {WEIGHTS_FILE} with transformers' save_pretrained."
         ) from error
     try:
-        file = io.BytesIO(path.read_bytes())
-        held = torch.load(file, map_location="cpu", weights_only=True)
+        held = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # pickle's, zip's and torch's own
         raise UserError(
             f"{path} is damaged, or holds more than weights ({type(error).__name__}). "

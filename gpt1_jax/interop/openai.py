@@ -16,6 +16,7 @@ from etils import epath
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import create, write_json
+from gpt1_jax.data.text import refuse_lfs_pointer
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names
 from gpt1_jax.interop.names import Sizes
@@ -160,9 +161,10 @@ _NOT_AN_ARRAY = (
 
 
 def _read_shard(path: epath.Path) -> np.ndarray:
+    content = path.read_bytes()
+    refuse_lfs_pointer(content, str(path))
     try:
-        file = io.BytesIO(path.read_bytes())
-        array = np.lib.format.read_array(file, allow_pickle=False)
+        array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     except _NOT_AN_ARRAY as error:
         raise UserError(
             f"{path} is not an array of numbers: {' '.join(str(error).split())} "

@@ -494,7 +494,7 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
                 f"{named}: the Hub does not take the model card ({first}); change "
                 "config.push_license or config.push_language."
             ) from error
-        if status == 429 or is_unreachable(error):
+        if is_unreachable(error):
             raise TryAgain(
                 f"{named}: the Hub does not answer ({first}). {again}."
             ) from error

@@ -29,7 +29,7 @@ from gpt1_jax.data.files import (
     write_json,
     write_whole,
 )
-from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
+from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer, refuse_lfs_pointers
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import (
     hugging_face,
@@ -331,6 +331,7 @@ def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
 def _load_tokenizer(folder: epath.Path) -> Tokenizer:
     if (folder / TOKENIZER_FOLDER).exists():
         return load_tokenizer(folder / TOKENIZER_FOLDER)
+    refuse_lfs_pointers(folder)
     for files in (OPENAI_BPE_FILES, HUGGING_FACE_BPE_FILES):
         if all((folder / name).exists() for name in files):
             contents = [(folder / name).read_bytes() for name in files]

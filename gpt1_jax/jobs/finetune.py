@@ -28,7 +28,8 @@ from gpt1_jax.finetuning.initial_state import (
     num_transferred,
     open_origins,
 )
-from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, Finished
+from gpt1_jax.finetuning.prediction import write_predictions
+from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, Finished, predictions_file
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
 from gpt1_jax.finetuning.suite import Result, SuiteRun
@@ -189,9 +190,9 @@ def run(config: FinetuneConfig, workdir: str) -> None:
             write_whole(folder / TABLE_FILE, text)
             if len(planned) > 1:
                 write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
-                _pack_glue(folder, results)
                 _draw(config.suite.compare, suite.finished(results), folder)
                 _track(config.log, results, folder)
+                _pack_glue(folder, results)
     say(text)
     say(f"Results: {folder / TABLE_FILE}")
     if len(planned) > 1 and (kept := _describe_kept(results)):
@@ -593,15 +594,15 @@ def _report(
     task = run.task
     predictions, probabilities = read_outputs(task, logits)
     if is_main_process():
-        submission.write_predictions(
-            run.folder / "predictions" / f"{name}.jsonl",
+        write_predictions(
+            predictions_file(run.folder, name),
             task,
             examples,
             predictions,
             probabilities if task.target.labels else None,
         )
         if name == "test" and task.glue.files:
-            submission.write_glue(run.folder / "glue", task, examples, predictions)
+            submission.write_glue(run.folder, task, examples, predictions)
     if any(example.label is None for example in examples):
         return {"n": len(examples), "scores": None}
     scores = score_predictions(task, examples, predictions)
@@ -681,6 +682,6 @@ def _pack_glue(folder: epath.Path, results: list[Result]) -> None:
     """Writes a zip for the leaderboard, of each task's run with the best dev score."""
     submitted = [each for each in results if (each[0].folder / "glue").exists()]
     if submitted:
-        folders = [run.folder / "glue" for run in suite.best_runs(submitted)]
+        folders = [run.folder for run in suite.best_runs(submitted)]
         submission.write_glue_zip(folders, folder / "glue.zip")
         say(f"For the GLUE leaderboard: {folder / 'glue.zip'}")

@@ -9,8 +9,13 @@ from gpt1_jax.data.files import locate
 from gpt1_jax.data.records import plain_lines, read_input
 from gpt1_jax.data.streams import split_lines
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning import submission
-from gpt1_jax.finetuning.prediction import predict_examples, task_of
+from gpt1_jax.finetuning.prediction import (
+    check_columns,
+    check_format,
+    predict_examples,
+    task_of,
+    write_predictions,
+)
 from gpt1_jax.finetuning.results import kept_run
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
@@ -35,7 +40,7 @@ def run(config: PredictConfig, workdir: str) -> None:
     config.check_workdir(workdir)
     output = locate(config.output)
     if config.output:
-        submission.check_format(output)
+        check_format(output)
         check_output_file(output, "--config.output=FILE", config.input)
     origin = open_run(kept_run(config.init_from), config.step)
     say_what_is_read(origin)
@@ -48,7 +53,7 @@ def run(config: PredictConfig, workdir: str) -> None:
             beside_output=True,
         )
     if config.output:
-        submission.check_columns(output, task)
+        check_columns(output, task)
     if config.text:
         lines = plain_lines(split_lines(config.text), "config.text")
         examples = check_new_examples(task, lines)
@@ -60,7 +65,7 @@ def run(config: PredictConfig, workdir: str) -> None:
         origin, origin.params, task, examples, config.batch_size
     )
     if config.output:
-        submission.write_predictions(
+        write_predictions(
             output,
             task,
             examples,

@@ -312,7 +312,7 @@ _WHAT_TO_DO = {
 def _places(task: Task, split: str, source: str) -> Mapping[str, _Place]:
     """Where a source has the examples of a split, by subset."""
     published = task.published
-    subsets = list(published.hub.get(split, ())) or [""]
+    first, *others = published.subsets(split)
     if source == "hub":
         return {
             subset: _Place((path,), is_optional=subset in published.optional)
@@ -320,25 +320,20 @@ def _places(task: Task, split: str, source: str) -> Mapping[str, _Place]:
         }
     if source == "official":
         return {
-            subset: _Place(
-                tuple(filter(None, (layout.path, layout.newer_path))),
-                layout,
-                subset in published.optional,
-            )
+            subset: _Place((layout.path,), layout, subset in published.optional)
             for subset, layout in published.files.get(split, {}).items()
         }
     if source == "babylm":
         name = {"train": "train", "dev": "valid"}.get(split)
-        return {subsets[0]: _Place((f"{task.name}.{name}.jsonl",))} if name else {}
-    if published.subset_column:
-        subsets = [""]
+        return {first: _Place((f"{task.name}.{name}.jsonl",))} if name else {}
     stem = f"{task.name}/{split}"
-    first = _Place((f"{stem}.jsonl", *(f"{stem}_{s}.jsonl" for s in subsets[:1] if s)))
-    others = {
+    if published.subset_column:  # one file holds them all
+        return {"": _Place((f"{stem}.jsonl",))}
+    names = (f"{stem}.jsonl", f"{stem}_{first}.jsonl") if first else (f"{stem}.jsonl",)
+    return {first: _Place(names)} | {
         subset: _Place((f"{stem}_{subset}.jsonl",), is_optional=True)
-        for subset in subsets[1:]
+        for subset in others
     }
-    return {subsets[0]: first, **others}
 
 
 def _read_files(
@@ -354,8 +349,9 @@ def _read_files(
     _check_has_split(task, split, source, places)
     optional = task.target.column if split == "test" else ""
     for subset, place in places.items():
-        every = (_find(folder, pattern) for pattern in place.patterns)
-        found = next(filter(None, every), [])
+        found = [path for name in place.patterns for path in _find(folder, name)]
+        if not found and place.layout.newer_path:
+            found = _find(folder, place.layout.newer_path)
         if not (found or place.is_optional):
             raise MissingData(
                 f"There is no {split} data of {task.title}: "

@@ -28,6 +28,7 @@ from gpt1_jax.tasks.task import (
 
 ALL = "all"  # the name of the paper's tasks together
 _SPLITS = ("train", "dev", "test")
+_THEIR_SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # as published
 _NLI = ("entailment", "neutral", "contradiction")
 _NOT_NLI = ("entailment", "not_entailment")
 _TWO_SENTENCES = {"sentence1": "sentence1", "sentence2": "sentence2"}
@@ -35,19 +36,28 @@ _PAIR = Inputs("pair", ("sentence1", "sentence2"))
 _QUESTIONS = {"question1": "question1", "question2": "question2"}
 _PREMISE = {"premise": "sentence1", "hypothesis": "sentence2"}
 _GLUE_ON_HUB = "hf://datasets/nyu-mll/glue"
+_RACE_ON_HUB = "hf://datasets/ehovy/race"
+# Subsets, which every source has alike.
+_MATCHED = ("matched", "mismatched")  # MNLI's, of the training genres and of others
+_AX = "ax"  # GLUE's diagnostic set, which is tested with MNLI
+_LEVELS = ("middle", "high")  # RACE's schools
+
+
+def _each(subsets: tuple[str, ...], place: str) -> dict[str, str]:
+    """A place for each subset, whose name is put into it."""
+    return {subset: place.format(subset) for subset in subsets}
 
 
 def _tfds(name: str) -> BySplit:
     """The splits of a dataset in TFDS; "" stands for a split without subsets."""
-    splits = {"train": "train", "dev": "validation", "test": "test"}
-    return {key: {"": f"{name}:{split}"} for key, split in splits.items()}
+    return {split: {"": f"{name}:{theirs}"} for split, theirs in _THEIR_SPLITS.items()}
 
 
 def _hub(folder: str) -> BySplit:
     """The splits in a folder of a dataset on the Hub, as its library writes them."""
     return {
-        split: {"": f"hf://datasets/{folder}/{name}-*.parquet"}
-        for split, name in (("train", "train"), ("dev", "validation"), ("test", "test"))
+        split: {"": f"hf://datasets/{folder}/{theirs}-*.parquet"}
+        for split, theirs in _THEIR_SPLITS.items()
     }
 
 
@@ -143,26 +153,15 @@ _PAPER_TASKS = (
         published=Published(
             tfds={
                 "train": {"": "glue/mnli:train"},
-                "dev": {
-                    "matched": "glue/mnli:validation_matched",
-                    "mismatched": "glue/mnli:validation_mismatched",
-                },
-                "test": {
-                    "matched": "glue/mnli:test_matched",
-                    "mismatched": "glue/mnli:test_mismatched",
-                    "ax": "glue/ax:test",
-                },
+                "dev": _each(_MATCHED, "glue/mnli:validation_{}"),
+                "test": {**_each(_MATCHED, "glue/mnli:test_{}"), _AX: "glue/ax:test"},
             },
             hub={
                 "train": {"": f"{_GLUE_ON_HUB}/mnli/train-*.parquet"},
-                "dev": {
-                    subset: f"{_GLUE_ON_HUB}/mnli/validation_{subset}-*.parquet"
-                    for subset in ("matched", "mismatched")
-                },
+                "dev": _each(_MATCHED, _GLUE_ON_HUB + "/mnli/validation_{}-*.parquet"),
                 "test": {
-                    "matched": f"{_GLUE_ON_HUB}/mnli/test_matched-*.parquet",
-                    "mismatched": f"{_GLUE_ON_HUB}/mnli/test_mismatched-*.parquet",
-                    "ax": f"{_GLUE_ON_HUB}/ax/test-*.parquet",
+                    **_each(_MATCHED, _GLUE_ON_HUB + "/mnli/test_{}-*.parquet"),
+                    _AX: f"{_GLUE_ON_HUB}/ax/test-*.parquet",
                 },
             },
             files={
@@ -173,21 +172,19 @@ _PAPER_TASKS = (
                 },
                 "dev": {
                     subset: FileLayout(
-                        f"MNLI/dev_{subset}.tsv",
-                        {**_PREMISE, "idx": "index", "label": "gold_label"},
+                        path, {**_PREMISE, "idx": "index", "label": "gold_label"}
                     )
-                    for subset in ("matched", "mismatched")
+                    for subset, path in _each(_MATCHED, "MNLI/dev_{}.tsv").items()
                 },
                 "test": {
                     subset: FileLayout(path, {**_PREMISE, "idx": "index"})
                     for subset, path in (
-                        ("matched", "MNLI/test_matched.tsv"),
-                        ("mismatched", "MNLI/test_mismatched.tsv"),
-                        ("ax", "diagnostic/diagnostic.tsv"),  # GLUE's diagnostic set
+                        *_each(_MATCHED, "MNLI/test_{}.tsv").items(),
+                        (_AX, "diagnostic/diagnostic.tsv"),
                     )
                 },
             },
-            optional=("ax",),
+            optional=(_AX,),
         ),
         glue=Glue(
             {
@@ -239,24 +236,13 @@ _PAPER_TASKS = (
         target=Target(("A", "B", "C", "D"), column="answer"),
         metrics=("accuracy",),
         published=Published(
-            tfds={
-                split: {level: f"race/{level}:{split}" for level in ("middle", "high")}
-                for split in _SPLITS
-            },
+            tfds={split: _each(_LEVELS, f"race/{{}}:{split}") for split in _SPLITS},
             hub={
-                split: {
-                    level: f"hf://datasets/ehovy/race/{level}/{name}-*.parquet"
-                    for level in ("middle", "high")
-                }
-                for split, name in zip(
-                    _SPLITS, ("train", "validation", "test"), strict=True
-                )
+                split: _each(_LEVELS, f"{_RACE_ON_HUB}/{{}}/{theirs}-*.parquet")
+                for split, theirs in _THEIR_SPLITS.items()
             },
             files={
-                split: {
-                    level: FileLayout(f"RACE/{split}/{level}")
-                    for level in ("middle", "high")
-                }
+                split: {level: FileLayout(f"RACE/{split}/{level}") for level in _LEVELS}
                 for split in _SPLITS
             },
             subset_column="example_id",

@@ -218,12 +218,10 @@ class Target:
             expected = f"neither {names} nor a number from 0 to {positions - 1}"
             if self.numbers_are_names:
                 expected = f"not {names}; name all with --config.custom.labels=A,B"
-            alike = {label_key(each): each for each in self.labels}
-            near = alike.get(label_key(str(value).strip()))
-            hint = f" It looks like {near!a}; write both alike." if near else ""
-            raise UserError(
-                f"{record.where}: label {brief(value)} is {expected}.{hint}"
-            )
+                alike = {label_key(each): each for each in self.labels}
+                if near := alike.get(label_key(str(value).strip())):
+                    expected = f"not {names}, but looks like {near!a}; write both alike"
+            raise UserError(f"{record.where}: label {brief(value)} is {expected}.")
         return number
 
     def _has_numbers_as_names(self) -> bool:
@@ -271,6 +269,11 @@ class Published:
     terms: str = ""
     prepare: Callable[[Record], Record] = lambda record: record
 
+    def subsets(self, split: str) -> tuple[str, ...]:
+        """The subsets of a split, which all sources have alike; "" if it has none."""
+        sources = (self.tfds, self.hub, self.files)
+        return tuple(next((each[split] for each in sources if split in each), ("",)))
+
     def subset(self, record: Record) -> str:
         """The subset of a record, "" if the split has none."""
         value = record.columns.get(self.subset_column)
@@ -278,7 +281,7 @@ class Published:
             return record.subset
         if "/" in value:
             return value.partition("/")[0]
-        known = (name for subsets in self.files.values() for name in subsets if name)
+        known = filter(None, self.subsets("test"))
         return next((name for name in known if value.startswith(name)), "")
 
 

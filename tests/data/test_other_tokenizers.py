@@ -188,6 +188,10 @@ def without_ends(values):
     del values["model"]["vocab"]["[SEP]"]
 
 
+def let_the_library_panic(values):
+    values["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+
+
 def far_apart(values):
     values["model"]["vocab"]["far"] = 10**6
 
@@ -199,6 +203,7 @@ def far_apart(values):
         (without_ends, r"has no newline and none of .*\[SEP\].*add_special_tokens"),
         (far_apart, "ids up to 1,000,001; number them from 0 on"),
         (lambda values: values.update(model={"type": "?"}), "cannot be loaded: "),
+        (let_the_library_panic, "cannot be loaded: Precompiled: "),
     ],
 )
 def test_what_cannot_be_a_tokenizer_is_refused(trained, write, change, message):
@@ -207,6 +212,33 @@ def test_what_cannot_be_a_tokenizer_is_refused(trained, write, change, message):
     with pytest.raises(UserError, match=message) as caught:
         load_tokenizer(path)
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("tokenizer.json", "tokenizer.json"),
+        ("tokenizer.json", "."),
+        ("rules.json", "rules.json"),
+        ("vocab.json", "."),
+        ("vocab_40000.bpe", "."),
+        ("any.model", "."),
+        ("any.model", "any.model"),
+    ],
+)
+def test_a_git_lfs_pointer_is_called_that(tmp_path, lfs_pointer, name, place):
+    (tmp_path / name).write_bytes(lfs_pointer)
+    with pytest.raises(UserError, match=f"{name} is a Git LFS pointer, .* lfs pull"):
+        load_tokenizer(tmp_path / place)
+
+
+def test_a_saved_tokenizer_that_git_lfs_has_not_fetched_is_not_damaged(
+    tmp_path, sentencepiece_tokenizer, lfs_pointer
+):
+    sentencepiece_tokenizer.save(tmp_path / "saved")
+    (tmp_path / "saved" / "sentencepiece.model").write_bytes(lfs_pointer)
+    with pytest.raises(UserError, match=r"sentencepiece.model is a Git LFS pointer"):
+        load_tokenizer(tmp_path / "saved")
 
 
 def test_ids_without_an_entry_are_rows_that_no_text_has(trained, write):
@@ -335,7 +367,7 @@ def test_a_corpus_is_prepared_with_the_kind_and_case_that_the_file_has(
     assert corpus.tokenizer_digest == tokenizer.digest
     for overrides, message in (
         ({"lowercase": True}, "set --config.tokenizer.lowercase=False"),
-        ({"kind": "sentencepiece"}, "holds a huggingface tokenizer, but"),
+        ({"kind": "sentencepiece"}, "holds a huggingface tokenizer.* but"),
     ):
         with pytest.raises(UserError, match=message):
             prepare(**overrides)

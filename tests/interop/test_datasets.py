@@ -1,5 +1,6 @@
 """Files of datasets on the Hub: the real client against a small server."""
 
+import re
 import sys
 
 import pytest
@@ -67,9 +68,14 @@ def test_what_was_downloaded_is_read_without_the_hub(server, capfd):
     server.shutdown()
     server.server_close()
     assert fetch_files(address) == path
-    assert "The Hub cannot be reached; 'hf://datasets/people" in capfd.readouterr().out
-    with pytest.raises(UserError, match=r"needs data/more/c.parquet, which was not"):
+    assert (
+        "); 'hf://datasets/people/letters/data/*.parquet' is read as commit"
+        in capfd.readouterr().out
+    )
+    with pytest.raises(UserError, match=r"data/more/c.parquet was not downloaded"):
         fetch_files(f"hf://datasets/{NAME}/data/**")
+    with pytest.raises(UserError, match=r"none of the files that were downloaded bef"):
+        fetch_files(f"hf://datasets/{NAME}/none")
 
 
 def test_a_branch_that_moved_is_said(server, capfd):
@@ -89,6 +95,83 @@ def test_a_branch_of_any_name_is_read(server):
     for revision in ("main", "revisions"):
         path = fetch_files(f"hf://datasets/{NAME}@{revision}/data/a.parquet")
         assert path.endswith("data/a.parquet")
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
+def test_what_is_here_is_read_whatever_the_hub_answers(server, status, capfd):
+    address = f"hf://datasets/{NAME}/data/*.parquet"
+    path = fetch_files(address)
+    server.answers["/api/"] = status
+    assert fetch_files(address) == path
+    said = capfd.readouterr().out
+    line = rf"The Hub cannot be asked \(.*{status} .*\); {re.escape(repr(address))} is"
+    assert re.search(line, said)
+    with pytest.raises(UserError, match=f"{status} .*c.parquet was not downloaded"):
+        fetch_files(f"hf://datasets/{NAME}/data/**")
+
+
+def change_a_byte(name, content):
+    """A file with one bit turned on its way."""
+    return bytes([content[0] ^ 1]) + content[1:] if name == "a.parquet" else content
+
+
+def cut_in_half(name, content):
+    return content[: len(content) // 2]
+
+
+@pytest.mark.parametrize("spoil", [change_a_byte, cut_in_half])
+def test_what_is_damaged_on_its_way_is_refused_and_fetched_again(server, spoil):
+    address, sound = f"hf://datasets/{NAME}/data/a.parquet", server.spoil
+    server.spoil = spoil
+    with pytest.raises(UserError, match=r"a\.parquet that arrived is not the one that"):
+        fetch_files(address)
+    server.spoil = sound
+    with open(fetch_files(address)) as file:
+        assert file.read() == "data/a.parquet"
+
+
+@pytest.mark.parametrize("name", ["data/a.parquet", "data/a.bin"])
+def test_what_was_damaged_in_the_cache_is_fetched_again(server, name):
+    publish(server.datasets[NAME]["main"], [name])
+    address = f"hf://datasets/{NAME}/{name}"
+    path = fetch_files(address)
+    with open(path, "w") as file:
+        file.write("data/b" + name.removeprefix("data/a"))
+    with open(fetch_files(address)) as file:
+        assert file.read() == name
+    with open(path, "w") as file:
+        file.write("data/b" + name.removeprefix("data/a"))
+    server.broken = True
+    if name.endswith(".bin"):  # which the cache keeps by its SHA-256
+        with pytest.raises(UserError, match=r"data/a.bin is damaged; run the same com"):
+            fetch_files(address)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil", "data/../../evil", "/evil", "data\\evil", "data/\0", "data/", 5, None],
+)
+def test_a_listing_with_an_odd_name_is_one_line(server, name):
+    def add(values):
+        values["siblings"].append({"rfilename": name, "size": 5, "blobId": "0" * 40})
+        return values
+
+    server.misstate = add
+    with pytest.raises(
+        UserError, match=r"a file with the name .* HF_ENDPOINT"
+    ) as caught:
+        fetch_files(f"hf://datasets/{NAME}/data/*.parquet")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sha", ["../../../evil", "/tmp/evil", "", None, 5, "abc"])
+def test_a_commit_that_is_none_is_no_path(server, tmp_path, sha):
+    server.misstate = lambda values: {**values, "sha": sha}
+    with pytest.raises(UserError, match=r"names the commit .* HF_ENDPOINT") as caught:
+        fetch_files(f"hf://datasets/{NAME}/data/*.parquet")
+    assert "\n" not in str(caught.value)
+    assert not [path for path in tmp_path.rglob("*evil*")]
+    assert not (tmp_path / "hub").exists()
 
 
 def test_a_download_that_breaks_goes_on(server):
@@ -117,23 +200,15 @@ def test_a_branch_of_the_hub_itself_is_a_revision(server, tmp_path):
         (f"hf://datasets/{NAME}/data/../README.md", "names none of its 4 files"),
         ("hf://datasets/people/private/a", "or it is private; then set HF_TOKEN"),
         ("hf://datasets/people/gated/a", "for those who accept its terms: do so"),
-        ("hf://datasets/people/code/a", f"never run, and has no branch {CONVERTED}"),
-        (
-            "hf://datasets/people/made/*.parquet",
-            f"never run; the Hub has made Parquet of it: hf://datasets/people/made@"
-            f"{CONVERTED}/default/train/0000.parquet, in place of config",
-        ),
+        ("hf://datasets/people/code/a", f"never run, @{CONVERTED} may have its data"),
     ],
 )
 def test_what_cannot_be_fetched_is_one_line(server, tmp_path, address, message):
     for name in ("private", "gated"):
         server.datasets[f"people/{name}"] = server.datasets[NAME]
         getattr(server, name).add(f"people/{name}")
-    for name in ("code", "made"):
-        code = publish(tmp_path / name, (f"{name}.py", "README.md"))
-        server.datasets[f"people/{name}"] = {"main": code}
-    made = publish(tmp_path / "parquet", ("default/train/0000.parquet",))
-    server.datasets["people/made"][CONVERTED] = made
+    code = publish(tmp_path / "code", ("code.py", "README.md"))
+    server.datasets["people/code"] = {"main": code}
     with pytest.raises(UserError, match=message) as caught:
         fetch_files(address, "config.data.train")
     assert "\n" not in str(caught.value)

@@ -6,9 +6,11 @@ import os
 import shutil
 import time
 
+import huggingface_hub
 import pytest
 import tokenizers
 from hub_server import commit_of, serve_hub, use_hub
+from huggingface_hub import constants
 from other_formats import assert_same_params
 from tiny_run import load_config, run_program
 
@@ -82,9 +84,7 @@ def test_a_model_is_read_by_name_and_then_without_the_hub(
     server.shutdown()
     server.server_close()
     assert gpt1_jax.load(f"hf://{NAME}").encode("a") == model.encode("a")
-    assert "cannot be reached; 'hf://people/gpt' is read as commit" in (
-        capfd.readouterr().out
-    )
+    assert "); 'hf://people/gpt' is read as commit" in (capfd.readouterr().out)
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_a_file_of_a_model_is_not_the_model(server, as_copies):
     hub.fetch_tokenizer(f"hf://{NAME}")
     server.shutdown()
     server.server_close()
-    assert "was not fetched before, and the Hub does not" in refusal(f"hf://{NAME}")
+    assert "config.json was not downloaded before" in refusal(f"hf://{NAME}")
 
 
 def test_a_branch_that_moved_is_said(server, as_copies, tmp_path, capfd):
@@ -175,7 +175,69 @@ def test_a_damaged_model_is_refused_and_nothing_is_kept(server, tmp_path):
     assert "cannot be read: " in (said := refusal(f"hf://{NAME}"))
     assert "model.safetensors is damaged" in said
     kept = tmp_path / "cache" / "gpt1_jax" / "hub" / "people--gpt"
-    assert {path.name for path in kept.iterdir()} == {".lock", "revisions.json"}
+    assert {path.name for path in kept.iterdir()} == {".lock"}
+
+
+@pytest.mark.parametrize("by", ["name", "commit"])
+def test_a_model_in_the_cache_of_the_hub_is_read_offline(
+    server, as_copies, by, monkeypatch, capfd
+):
+    """As `hf download` leaves it, perhaps on another machine of a cluster."""
+    huggingface_hub.snapshot_download(NAME)
+    commit = commit_of(server.models[NAME]["main"])
+    server.shutdown()
+    server.server_close()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    address = f"hf://{NAME}" + f"@{commit}" * (by == "commit")
+    assert addresses.resolve_model(address).endswith(f"people--gpt/{commit}")
+    said = capfd.readouterr().out
+    assert f"); {address!r} is read as commit {commit[:12]}" in said
+    assert "offline mode is enabled" in said
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 503])
+def test_a_model_that_is_here_is_read_whatever_the_hub_answers(
+    server, as_copies, status, capfd
+):
+    folder = addresses.resolve_model(f"hf://{NAME}")
+    server.answers["/api/"] = status
+    assert addresses.resolve_model(f"hf://{NAME}") == folder
+    assert f"'hf://{NAME}' is read as commit" in capfd.readouterr().out
+
+
+def test_weights_with_a_changed_byte_are_refused_and_fetched_again(
+    server, pretrained, tmp_path
+):
+    sound = server.spoil
+
+    def change_a_byte(name, content):
+        if not name.endswith(".safetensors"):
+            return content
+        half = len(content) // 2
+        return content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+
+    server.spoil = change_a_byte
+    assert "model.safetensors that arrived is not the one" in refusal(f"hf://{NAME}")
+    assert not (tmp_path / "cache" / "gpt1_jax" / "hub").exists()
+    server.spoil = sound
+    model = gpt1_jax.load(f"hf://{NAME}")
+    assert_same_params(model.params, open_run(str(pretrained)).params)
+
+
+@pytest.mark.parametrize("name", ["config.json", "manifest.json", "model.safetensors"])
+@pytest.mark.parametrize("change", ["lost", "changed"])
+def test_a_damaged_conversion_is_made_again(server, as_copies, tmp_path, name, change):
+    folder = addresses.resolve_model(f"hf://{NAME}")
+    file = tmp_path / folder / name
+    content = file.read_bytes()
+    if change == "lost":
+        file.unlink()
+    else:
+        file.write_bytes(content[:-1])
+    commit = commit_of(server.models[NAME]["main"])
+    for address in (f"hf://{NAME}", f"hf://{NAME}@{commit}"):
+        assert addresses.resolve_model(address) == folder
+        assert file.read_bytes() == content
 
 
 def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):

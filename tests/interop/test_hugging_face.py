@@ -14,6 +14,7 @@ from etils import epath
 from other_formats import Harm, assert_same_params
 from tiny_models import all_logits, drawn_params, random_tokens
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning import heads
 from gpt1_jax.finetuning.heads import Head
 from gpt1_jax.interop import hugging_face
@@ -481,6 +482,13 @@ def test_a_header_that_promises_too_much_is_refused(empty):
     content = struct.pack("<Q", len(header)) + header
     (empty / "model.safetensors").write_bytes(content)
     with pytest.raises(ValueError, match=r"is damaged"):
+        read_arrays(empty)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_git_lfs_pointer_is_called_that(empty, lfs_pointer, name):
+    (empty / name).write_bytes(lfs_pointer)
+    with pytest.raises(UserError, match=f"{name} is a Git LFS pointer, .* lfs pull"):
         read_arrays(empty)
 
 

@@ -9,6 +9,7 @@ from etils import epath
 from other_formats import Harm, assert_same_params
 from tiny_models import PAPER, drawn_params
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names, openai
 from gpt1_jax.interop.names import Sizes
 
@@ -165,6 +166,12 @@ def test_a_damaged_shard_is_named(folder, spoil, message):
     with pytest.raises(ValueError, match=message) as caught:
         openai.read_shards(folder)
     assert "\n" not in str(caught.value)
+
+
+def test_a_git_lfs_pointer_is_called_that(folder, lfs_pointer):
+    (folder / "params_3.npy").write_bytes(lfs_pointer)
+    with pytest.raises(UserError, match=r"params_3.npy is a Git LFS pointer, .*pull"):
+        openai.read_shards(folder)
 
 
 @pytest.mark.parametrize("array", [np.arange(3), np.ones((2, 2))], ids=str)

@@ -146,7 +146,8 @@ def test_bad_input_is_refused(ask, values, message):
         (b"", "holds no prompt"),
         (b"\n \n", "holds no prompt"),
         (b"ok\n\xff\n", "p.jsonl:1|p.txt:2: byte 0xff is not UTF-8"),
-        (b'{"text": "a"}\n', r'there is no text "prompt"; the columns are'),
+        (b'{"text": "a"}\n', "there is no column 'prompt'; the columns are text"),
+        (b'{"prompt": null}\n', "the column 'prompt' holds no text"),
     ],
 )
 def test_bad_files_of_prompts_are_refused(ask, tmp_path, content, message):

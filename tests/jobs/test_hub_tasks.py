@@ -102,7 +102,7 @@ SST2_DEV = f"{GLUE}/sst2/validation-00000-of-00001.parquet"
     ("change", "message"),
     [
         (remove, "SST-2 at 'hf://.*validation-.* names none of its 2 files: sst2/te"),
-        (cut, "validation-.*parquet cannot be read as Parquet .* cut short or dam"),
+        (cut, "validation-.*parquet cannot be read as Parquet .* damaged"),
         (
             with_other_columns,
             "row 1: there is no column 'sentence'; .* are text, label",
@@ -128,9 +128,10 @@ def test_what_cannot_be_had_is_one_line(server, tmp_path):
     assert "nyu-mll/glue does not exist on the Hub, or it is private" in missing["rte"]
     with pytest.raises(MissingData, match=r"RTE at 'hf://.*or it is private"):
         fetch_tasks(tasks[:1])
-    server.broken = True  # nothing of this task was fetched before
-    with pytest.raises(UserError, match=r"RTE at .* the Hub does not answer"):
-        fetch_tasks(tasks)
+    for status in (429, 503):  # nothing of this task was fetched before
+        server.answers["/api/"] = status
+        with pytest.raises(UserError, match=r"RTE at .* the Hub does not answer"):
+            fetch_tasks(tasks)
     assert fetch_tasks(tasks[1:])[0] == {"snli": found["snli"]}
 
 

@@ -168,6 +168,20 @@ def test_only_runs_without_results_are_run(
     assert (folder / "results.md").read_text() == table
 
 
+def test_a_finished_suite_packs_no_file_for_glue_that_was_changed(
+    several, finetune_base, tmp_path
+):
+    folder = shutil.copytree(several, tmp_path / "runs")
+    config = finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL)
+    (folder / "glue.zip").unlink()
+    finetune.run(config, str(folder))
+    assert (folder / "glue.zip").read_bytes() == (several / "glue.zip").read_bytes()
+    for file in folder.glob("sst2/*/glue/SST-2.tsv"):
+        file.write_text(file.read_text()[:-4])
+    with pytest.raises(UserError, match=r"SST-2.tsv and .*test.jsonl do not hold the"):
+        finetune.run(config, str(folder))
+
+
 def test_results_of_another_configuration_are_refused(several, finetune_base, tmp_path):
     folder = shutil.copytree(several, tmp_path / "runs")
     config = finetune_config("sst2", finetune_base, **SEVERAL, head__dropout=0.2)

@@ -400,7 +400,7 @@ def test_a_label_of_dev_written_in_another_way_is_named(training_file, label, ne
     path = training_file([label])
     with pytest.raises(UserError, match=r"jsonl:1: label .* is not one of") as raised:
         load_own(task, path, "dev")
-    assert (f"It looks like {near}; write both alike" in str(raised.value)) == bool(
+    assert (f"but looks like {near}; write both alike" in str(raised.value)) == bool(
         near
     )
 

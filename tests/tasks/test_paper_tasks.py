@@ -19,8 +19,9 @@ def test_tasks_are_whole(task):
         or not task.published.files
     )
     assert {"dev", "test"} <= set(task.published.tfds or ("dev", "test"))
-    for split, tables in task.published.files.items():
-        assert list(tables) == list(task.published.tfds[split])
+    for source in (task.published.tfds, task.published.hub, task.published.files):
+        for split, places in source.items():
+            assert tuple(places) == task.published.subsets(split)
     assert set(task.metrics) <= set(METRICS)
     assert set(task.published.optional) <= set(task.published.tfds.get("test", ()))
     assert not task.glue.files or set(task.glue.files) == set(

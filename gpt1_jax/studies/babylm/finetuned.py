@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from etils import epath
 
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.records import read_rows
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.results import Finished, damaged_results, read_finished
-from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
+from gpt1_jax.finetuning.results import (
+    Finished,
+    damaged_results,
+    predictions_file,
+    read_finished,
+    read_predictions,
+)
+from gpt1_jax.runs.folder import CONFIG_FILE
 from gpt1_jax.runs.past_runs import find_folders
 from gpt1_jax.tasks.paper_tasks import find_task
 
@@ -93,17 +98,9 @@ def _check_babylm(run: Finished) -> None:
 def _read_label_numbers(run: Finished) -> list[int]:
     """The label numbers that a run predicts for its dev split, in its order."""
     task = find_task(run.config)
-    file = run.folder / "predictions" / "dev.jsonl"
-    if not file.exists():
-        raise UserError(
-            f"{file} does not exist; remove {run.folder / RESULTS_FILE} and run the "
-            "fine-tuning again, which writes both."
-        )
-    numbers = []
-    for where, row in read_rows(file):
-        if (label := row.get("prediction")) not in task.target.labels:
-            raise damaged_results(file, f"no label of {task.title} at {where}")
-        numbers.append(task.target.labels.index(label))
+    made = read_predictions(run.folder, "dev", task)
+    file = predictions_file(run.folder, "dev")
+    numbers = [int(each.value) for each in made]
     if len(numbers) != run.result["dev"]["n"]:
         raise damaged_results(
             file, f"{len(numbers)} predictions for {run.result['dev']['n']} examples"

@@ -98,8 +98,8 @@ def test_an_effect_follows_so():
 
 
 def test_copa_keeps_what_is_wrong_for_the_reader_to_refuse():
-    row = {**WORDING["copa"][0], "premise": 3}
-    with pytest.raises(ValueError, match="column 'premise' holds 3, not text"):
+    row = {**WORDING["copa"][0], "premise": [3]}
+    with pytest.raises(ValueError, match=r"column 'premise' holds \[3\], not text"):
         ZERO_SHOT["copa"].task.check_record(Record(row, "here"), needs_label=True)
 
 
