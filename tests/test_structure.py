@@ -57,7 +57,7 @@ ONLY_IN = {
     "pandas": {*FIGURES, "studies/*/table.py"},
     "tensorflow_datasets": {"data/tfds.py"},
     "pyarrow": {"data/parquet.py"},
-    "zstandard": {"data/compression.py"},
+    "backports": {"data/text_files.py"},
     "jax.experimental.pallas": {"kernels"},
     "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),

@@ -24,14 +24,14 @@ from gpt1_jax.data.files import (
     is_remote,
     locate,
 )
-from gpt1_jax.data.streams import (
+from gpt1_jax.data.text import refuse_other_name
+from gpt1_jax.data.text_files import (
     check_can_unpack,
     format_of,
     read_plain_text,
     unpacked_name,
     unpacked_sizes,
 )
-from gpt1_jax.data.text import refuse_other_name
 from gpt1_jax.errors import UserError, find_named
 
 BLOCK_CHARS = 1 << 18

@@ -1,7 +1,7 @@
 """Parquet files, read a few rows at a time by pyarrow, only in this module."""
 
 from gpt1_jax.data.records import Rows, check_names
-from gpt1_jax.data.streams import open_file, unpacked_name
+from gpt1_jax.data.text_files import open_file, unpacked_name
 from gpt1_jax.errors import UserError, from_extra
 
 with from_extra("text", "a Parquet file"):

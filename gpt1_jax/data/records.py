@@ -20,7 +20,8 @@ from typing import Any
 from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
-from gpt1_jax.data.streams import (
+from gpt1_jax.data.text import brief, refuse_other_name
+from gpt1_jax.data.text_files import (
     FORMATS,
     LONGEST_LINE,
     STANDARD_INPUT,
@@ -30,7 +31,6 @@ from gpt1_jax.data.streams import (
     read_lines,
     read_pieces,
 )
-from gpt1_jax.data.text import brief, refuse_other_name
 from gpt1_jax.errors import UserError, find_named
 
 _LONGEST_LIST = 1 << 28  # characters; of JSON, which is held in memory

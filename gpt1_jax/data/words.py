@@ -22,10 +22,10 @@ import sentencex
 
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.config.reading import ReadingConfig
-from gpt1_jax.data import streams
+from gpt1_jax.data import text_files
 from gpt1_jax.data.records import cell_text, read_rows, require_column
-from gpt1_jax.data.streams import FORMATS, format_of, unpacked_name
 from gpt1_jax.data.text import brief, clean
+from gpt1_jax.data.text_files import FORMATS, format_of, unpacked_name
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
@@ -106,8 +106,8 @@ def read_lines(source: str) -> Iterator[Word]:
       UserError: naming a line that is not UTF-8; if the file is not plain text, or all
         lines are blank.
     """
-    with streams.open_file(source) as file:
-        yield from _filled_lines(streams.read_lines(file, source), source)
+    with text_files.open_file(source) as file:
+        yield from _filled_lines(text_files.read_lines(file, source), source)
 
 
 def lines_of(text: str, name: str) -> Iterator[Word]:
@@ -120,7 +120,7 @@ def lines_of(text: str, name: str) -> Iterator[Word]:
     Raises:
       UserError: naming a line with half of a character; or if all lines are blank.
     """
-    return _filled_lines(streams.split_lines(text), name)
+    return _filled_lines(text_files.split_lines(text), name)
 
 
 def _filled_lines(lines: Iterable[str], name: str) -> Iterator[Word]:

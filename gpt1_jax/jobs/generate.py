@@ -7,7 +7,7 @@ from gpt1_jax.config.models import GenerateConfig
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import format_json, locate, write_whole
 from gpt1_jax.data.records import cell_text, read_input, require_column
-from gpt1_jax.data.streams import STANDARD_INPUT
+from gpt1_jax.data.text_files import STANDARD_INPUT
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.decoding import Continuation

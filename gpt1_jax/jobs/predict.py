@@ -7,7 +7,7 @@ import numpy as np
 from gpt1_jax.config.models import PredictConfig
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.records import plain_lines, read_input
-from gpt1_jax.data.streams import split_lines
+from gpt1_jax.data.text_files import split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.prediction import (
     check_columns,

@@ -15,7 +15,7 @@ from pathlib import Path
 from gpt1_jax.data.documents import find_files
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.records import cell_text, require_column
-from gpt1_jax.data.streams import FORMATS, format_of, unpacked_name
+from gpt1_jax.data.text_files import FORMATS, format_of, unpacked_name
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.interop.datasets import fetch_tasks

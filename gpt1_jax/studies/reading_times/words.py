@@ -23,7 +23,7 @@ from gpt1_jax.data.records import (
     read_rows,
     require_column,
 )
-from gpt1_jax.data.streams import format_of
+from gpt1_jax.data.text_files import format_of
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
     ReadingWindow,

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gpt1_jax.data import streams
-from gpt1_jax.data.streams import (
+from gpt1_jax.data import text_files
+from gpt1_jax.data.text_files import (
     open_file,
     read_lines,
     read_pieces,
@@ -89,10 +89,10 @@ def test_a_damaged_compressed_file_is_called_that(tmp_path, compression, damage)
 
 def test_without_its_library_zstd_is_refused_by_name_or_content(tmp_path, monkeypatch):
     path = write(tmp_path / "a.txt", b"one\n", ".zst")
-    monkeypatch.setattr(streams, "zstd", None)
+    monkeypatch.setattr(text_files, "zstd", None)
     message = r"a\.txt\.zst, compressed by zstd, needs .*\[text\]', or unpack it"
     with pytest.raises(MissingPackage, match=message):
-        streams.check_can_unpack("a.txt.zst")
+        text_files.check_can_unpack("a.txt.zst")
     with pytest.raises(MissingPackage, match=message):
         list(read_plain_text(path))
 
@@ -138,7 +138,7 @@ def test_three_line_ends_and_no_other_break():
 
 @pytest.mark.parametrize("size", [1, 3, 1 << 18])
 def test_lines_and_characters_may_cross_pieces(monkeypatch, size):
-    monkeypatch.setattr(streams, "_PIECE_BYTES", size)
+    monkeypatch.setattr(text_files, "_PIECE_BYTES", size)
     text = "日本 naïve\r\n" * 3 + "end"
     assert list(read_lines(io.BytesIO(text.encode()), "a")) == text.splitlines(True)
 
@@ -149,8 +149,8 @@ def test_line_ends_of_plain_text_are_newlines(tmp_path):
 
 
 def test_a_line_longer_than_any_book_is_named(monkeypatch):
-    monkeypatch.setattr(streams, "LONGEST_LINE", 1 << 14)
-    monkeypatch.setattr(streams, "_PIECE_BYTES", 1 << 12)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 1 << 14)
+    monkeypatch.setattr(text_files, "_PIECE_BYTES", 1 << 12)
     with pytest.raises(UserError, match=r"^a:2: the line has more than 16,384 char"):
         list(read_lines(io.BytesIO(b"one\n" + LONG), "a"))
 
