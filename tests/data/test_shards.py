@@ -89,7 +89,7 @@ def test_the_counts_of_a_held_out_tail_are_counted(tmp_path, fraction):
         text = decode(ids)
         writer.add("train", ids, len(text.split()), len(text.encode()) + 1)
     writer.hold_out_tail(fraction, decode)
-    train, valid = writer.counts["train"], writer.counts["valid"]
+    train, valid = writer.counts("train"), writer.counts("valid")
     assert valid.tokens == min(round(1000 * fraction), 999)
     assert (train.words, valid.words) == (train.tokens, valid.tokens)
     assert train.bytes + valid.bytes == sum(sum(ids) + len(ids) for ids in added) + 1
