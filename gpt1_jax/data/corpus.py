@@ -305,7 +305,7 @@ def _write_corpus(
         for block, encoded in found:
             writer.add(block.split, *encoded)
             tokens[block.document] += len(encoded.ids) * (block.split == "train")
-            bar.update(block.size)
+            bar.update(min(block.size, length - bar.n))  # blocks may gain a line end
         num_valid = sum(d.count for d in valid) + sum(d.held_out for d in train)
         is_cut = not writer.counts("valid").tokens
         if is_cut:

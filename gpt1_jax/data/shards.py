@@ -314,8 +314,10 @@ class TokenReader:
 
     def __init__(self, corpus: Corpus, split: str):
         self._verification = corpus.verification
-        path = split_path(corpus.directory, split)
-        self._tokens = np.memmap(path, corpus.dtype, mode="r")
+        path, counts = split_path(corpus.directory, split), getattr(corpus, split)
+        self._tokens = np.zeros(0, corpus.dtype)
+        if counts.tokens:  # else there is nothing to map
+            self._tokens = np.memmap(path, corpus.dtype, mode="r")
 
     def __len__(self) -> int:
         return len(self._tokens)

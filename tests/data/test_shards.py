@@ -182,6 +182,14 @@ def test_verification_of_a_file_that_cannot_be_read_is_damage(tmp_path):
         Verification([(shards.Shard("", tmp_path / "gone.bin", 0, 2), "0")]).wait(60)
 
 
+def test_a_split_of_nothing_can_be_read(tmp_path):
+    writer = CorpusWriter(tmp_path, "", np.dtype("<u2"))
+    writer.add("valid", np.arange(3), 1, 1)
+    writer.finish({"train": 0, "valid": 1}, {}, {}, [])
+    reader = TokenReader(open_corpus(tmp_path), "train")
+    assert (len(reader), len(reader.read(0, 10))) == (0, 0)
+
+
 def test_verification_of_nothing_finds_nothing():
     Verification([]).wait(60)
 
