@@ -7,7 +7,10 @@ from gpt1_jax import formats
 from gpt1_jax.errors import UserError
 
 FORMATS = [each for each in vars(formats).values() if isinstance(each, formats.Format)]
-NOW = f"gpt1_jax {gpt1_jax.__version__} reads format 1. "
+
+
+def now(format):
+    return f"gpt1_jax {gpt1_jax.__version__} reads format {format.number}. "
 
 
 def refused(format, values):
@@ -15,29 +18,31 @@ def refused(format, values):
         format.check(values, "runs/a")
     (line,) = str(error.value).splitlines()
     assert line.startswith(f"runs/a is {format.name} ")
-    assert line.endswith(f", or {format.again}.") and NOW in line
+    assert line.endswith(f", or {format.again}.") and now(format) in line
     return line
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.name)
 def test_a_format_of_this_version_is_read(format):
-    assert format.stamp() == {"format": 1, "gpt1_jax": gpt1_jax.__version__}
+    number = 2 if format is formats.CORPUS else 1
+    assert format.stamp() == {"format": number, "gpt1_jax": gpt1_jax.__version__}
     format.check(format.stamp(), "runs/a")
-    format.check({"format": 1, "gpt1_jax": "1.7.2", "other": "key"}, "runs/a")
+    format.check({"format": number, "gpt1_jax": "1.7.2", "other": "key"}, "runs/a")
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.name)
 def test_another_format_is_refused_with_the_version_that_reads_it(format):
-    line = refused(format, {"format": 2, "gpt1_jax": "1.3.0"})
-    assert "of format 2, written by gpt1_jax 1.3.0; " in line
-    assert f"{NOW}Use gpt1_jax 1.3.0, or " in line
+    line = refused(format, {"format": 3, "gpt1_jax": "1.3.0"})
+    assert "of format 3, written by gpt1_jax 1.3.0; " in line
+    assert f"{now(format)}Use gpt1_jax 1.3.0, or " in line
 
 
 def test_what_says_no_format_is_older_than_1_0():
     line = refused(formats.RUN_FOLDER, {"job": "pretrain"})
     assert "without the number of its format, written by a version of gpt1_jax" in line
     assert (
-        "before 1.0.0; " in line and f"{NOW}Use the version that wrote it, or" in line
+        "before 1.0.0; " in line
+        and f"{now(formats.RUN_FOLDER)}Use the version that wrote it, or" in line
     )
 
 

@@ -65,7 +65,8 @@ ONLY_IN = {
     "wandb": {"report/wandb.py"},
     "lm_eval": {"studies/lm_eval/model.py"},
 }
-IN_NO_EXTRA = {"gpt1_jax", "torch"}  # the second has a message of its own
+# The second has a message of its own; the third is Python's, from 3.14 on.
+IN_NO_EXTRA = {"gpt1_jax", "torch", "compression"}
 WITHOUT_JAX = {"config", "data", "tasks"}
 # data/files.py writes all else; these hand what it made or checked to a library.
 WRITERS = {

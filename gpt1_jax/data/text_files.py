@@ -12,7 +12,6 @@ import gzip
 import io
 import lzma
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -20,15 +19,7 @@ from etils import epath
 
 from gpt1_jax.data.files import is_remote, locate
 from gpt1_jax.data.text import refuse_lfs_pointer, refuse_other_content
-from gpt1_jax.errors import MissingPackage, UserError
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    try:
-        from backports import zstd
-    except ImportError:  # it is in the extra text
-        zstd = None  # type: ignore[assignment]
+from gpt1_jax.errors import UserError, from_extra
 
 STANDARD_INPUT = "-"
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst")  # of compressed files
@@ -44,7 +35,17 @@ _HEAD_BYTES = 64
 # --- bytes: local, in a bucket or standard input, compressed or not -------------
 
 
+def _import_zstd(needed_by: str) -> Any:
+    with from_extra("text", f"{needed_by}, compressed by zstd,", "unpack it"):
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    return zstd
+
+
 def _open_zstd(file: BinaryIO) -> Any:
+    zstd = _import_zstd("A file")
     # Windows of up to 2 GiB, as `zstd --long=31` writes.
     return zstd.open(file, options={zstd.DecompressionParameter.window_log_max: 31})
 
@@ -56,10 +57,29 @@ _UNPACK: Mapping[bytes, Callable[[BinaryIO], Any]] = {  # by a file's first byte
     b"(\xb5/\xfd": _open_zstd,
     b"P*M\x18": _open_zstd,  # pzstd's, which begin with a frame to be skipped
 }
-_DAMAGED: tuple[type[Exception], ...]
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
-if zstd:
-    _DAMAGED += (zstd.ZstdError,)
+
+
+class _Unpacked(io.RawIOBase):
+    """What a compressed file holds, and how much was read of it so far."""
+
+    def __init__(self, file: Any, name: str):
+        self._file, self._name, self.size = file, name, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            size = int(self._file.readinto(buffer))
+        except Exception as error:  # each library has errors of its own
+            if getattr(error, "errno", None):  # of the system
+                raise
+            raise UserError(
+                f"{self._name} is damaged or cut short as a compressed file "
+                f"({error}); fetch or write it again."
+            ) from error
+        self.size += size
+        return size
 
 
 def format_of(name: str) -> str:
@@ -79,11 +99,8 @@ def check_can_unpack(name: str) -> None:
     Raises:
       MissingPackage: with the command that installs what reads it.
     """
-    if not zstd and name.lower().endswith(".zst"):
-        raise MissingPackage(
-            f"{name}, compressed by zstd, needs the extra text: pip install "
-            "'gpt1_jax[text]', or unpack it."
-        )
+    if name.lower().endswith(".zst"):
+        _import_zstd(name)
 
 
 @contextlib.contextmanager
@@ -119,14 +136,14 @@ def open_file(
         refuse_lfs_pointer(head, name)
         hows = (how for mark, how in _UNPACK.items() if head.startswith(mark))
         unpack = next(hows, None)
-        if unpack is _open_zstd:
-            check_can_unpack(f"{name.removesuffix('.zst')}.zst")
         if not unpack:
             yield file
             return
-        unpacked = io.BufferedReader(unpack(file), _PIECE_BYTES)
-        yield unpacked
-        unpacked_sizes[name] = unpacked.tell()
+        if unpack is _open_zstd:
+            _import_zstd(name)
+        unpacked = _Unpacked(unpack(file), name)
+        yield io.BufferedReader(unpacked, _PIECE_BYTES)
+        unpacked_sizes[name] = unpacked.size
 
 
 def _head(file: Any) -> bytes:
@@ -158,25 +175,17 @@ def read_pieces(
         damaged, or begins like another kind of file.
     """
     decoder, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
-    data = _read(file, name)
+    data = _read(file)
     refuse_other_content(data, name, may_be_json=may_be_json)
     while data:
         yield _decode(decoder, data, name, line)
         line += _count_line_ends(data)
-        data = _read(file, name)
+        data = _read(file)
     yield _decode(decoder, data, name, line)
 
 
-def _read(file: BinaryIO, name: str) -> bytes:
-    try:
-        return file.read(_PIECE_BYTES) + file.readline(_PIECE_BYTES)
-    except _DAMAGED as error:
-        if getattr(error, "errno", None):  # not what the libraries raise
-            raise
-        raise UserError(
-            f"{name} is damaged or cut short as a compressed file ({error}); fetch or "
-            "write it again."
-        ) from error
+def _read(file: BinaryIO) -> bytes:
+    return file.read(_PIECE_BYTES) + file.readline(_PIECE_BYTES)
 
 
 def _decode(decoder: Any, data: bytes, name: str, line: int) -> str:

@@ -35,6 +35,7 @@ from gpt1_jax.data.records import (
     warn_once,
 )
 from gpt1_jax.data.text import brief
+from gpt1_jax.data.text_files import SUFFIXES
 from gpt1_jax.data.tfds import open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
@@ -377,11 +378,12 @@ def _check_has_split(task: Task, split: str, source: str, places: object) -> Non
 
 
 def _find(folder: epath.Path, pattern: str) -> list[epath.Path]:
-    """The existing files of a name, or of a pattern with `*`."""
+    """The existing files of a name, compressed or not, or of a pattern with `*`."""
     path = folder / pattern
     if "*" in pattern:
         return find_files(path.parent, path.name)
-    return [path] if path.exists() else []
+    packed = (path.with_name(f"{path.name}{suffix}") for suffix in SUFFIXES)
+    return [each for each in (path, *packed) if each.exists()]
 
 
 def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:

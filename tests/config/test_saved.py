@@ -45,10 +45,16 @@ def test_what_is_saved_is_loaded(loaded, job):
 NEWER = {  # than 1.0.0
     "pretrain": {
         "tokenizer.lowercase": True,
+        "data.skip_empty": False,
         "data.document_separator": "",
         "log.wandb": False,
     },
-    "finetune": {"custom.name": "", "custom.template": "", "log.wandb": False},
+    "finetune": {
+        "data.skip_empty": False,
+        "custom.name": "",
+        "custom.template": "",
+        "log.wandb": False,
+    },
     "convert": {
         "push_to": "",
         "push_private": True,

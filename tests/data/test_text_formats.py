@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpt1_jax import data
-from gpt1_jax.data import documents, text_files
+from gpt1_jax.data import documents
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.separated import separate
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.errors import MissingPackage, UserError
 
+backports = pytest.importorskip("backports")
 zstd = pytest.importorskip("backports.zstd")
 
 KEY = "config.data.train"
@@ -132,7 +133,8 @@ def test_a_missing_library_is_named_before_any_file_is_read(
 ):
     (tmp_path / name).write_bytes(b"not read")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr(text_files, "zstd", None)
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    monkeypatch.delattr(backports, "zstd")
     monkeypatch.delitem(sys.modules, "gpt1_jax.data.parquet", raising=False)
     monkeypatch.delattr(data, "parquet", raising=False)
     with pytest.raises(MissingPackage, match=message) as raised:

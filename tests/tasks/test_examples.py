@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import gzip
 import io
 import itertools
 import json
@@ -537,6 +538,22 @@ def test_jsonl_broken_line_is_named(write, tmp_path, line, message):
     with pytest.raises(ValueError, match=message) as raised:
         load(TASKS["sst2"], "train", "jsonl", tmp_path)
     assert str(raised.value).startswith(f"{path}:3: ")
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "content"),
+    [
+        ("jsonl", "sst2/dev.jsonl", '{"sentence": "Good.", "label": 1}'),
+        ("official", "SST-2/dev.tsv", "sentence\tlabel\nGood.\t1\n"),
+    ],
+)
+def test_files_of_tasks_may_be_compressed(write, tmp_path, source, name, content):
+    write(f"{name}.gz", gzip.compress(content.encode()))
+    (example,) = load(TASKS["sst2"], "dev", source, tmp_path)
+    assert (example.text, example.label) == (("Good.",), 1)
+    write(name, content)
+    with pytest.raises(UserError, match="may hold the same examples; keep one"):
+        load(TASKS["sst2"], "dev", source, tmp_path)
 
 
 def test_jsonl_line_separators_inside_a_text_end_no_line(write, tmp_path):
