@@ -133,10 +133,8 @@ def _read_checked(run: epath.Path, task: Task, subset: str, file: GlueFile) -> s
     values = [each.value for each in made]
     content = path.read_text()
     # Where examples have no ids, their predictions are numbered through all subsets.
-    if content not in (
-        _table(task, _indices(made), values),
-        _table(task, range(len(values)), values),
-    ):
+    numbered = (_indices(made), range(len(values)))
+    if all(content != _table(task, indices, values) for indices in numbered):
         raise UserError(
             f"{path} and {predictions_file(run, 'test')} do not hold the same "
             "predictions: one of them was changed or cut. Put back a sound copy, or "
