@@ -158,6 +158,12 @@ def _download(
         found = [name for name in listing.files if _fits(name, pattern)]
         if not (found or pattern in optional):
             raise _nothing(listing, each)
+        if found and not (listing.is_whole or pattern in found):
+            print(
+                f"WARNING: {each} may name more than the {len(found):,} files that are "
+                "here: the list of its files is not.",
+                flush=True,
+            )
         wanted |= dict.fromkeys(found)
     _require_reader(wanted)
     first = next(iter(named.values()))

@@ -3,8 +3,10 @@
 import re
 import sys
 
+import huggingface_hub
 import pytest
 from hub_server import commit_of, serve_hub, use_hub
+from huggingface_hub import constants
 from tiny_run import load_config
 
 from gpt1_jax import addresses
@@ -108,6 +110,18 @@ def test_what_is_here_is_read_whatever_the_hub_answers(server, status, capfd):
     assert re.search(line, said)
     with pytest.raises(UserError, match=f"{status} .*c.parquet was not downloaded"):
         fetch_files(f"hf://datasets/{NAME}/data/**")
+
+
+def test_a_pattern_is_warned_of_if_only_some_files_are_known(
+    server, monkeypatch, capfd
+):
+    """As after `hf download` of single files, or with a client of 2025."""
+    huggingface_hub.hf_hub_download(NAME, "data/a.parquet", repo_type="dataset")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    fetch_files(f"hf://datasets/{NAME}/data/a.parquet")
+    assert "WARNING" not in capfd.readouterr().out
+    fetch_files(f"hf://datasets/{NAME}/data/*.parquet")
+    assert "may name more than the 1 files that are here" in capfd.readouterr().out
 
 
 def change_a_byte(name, content):
