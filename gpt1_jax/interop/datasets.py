@@ -123,7 +123,7 @@ def _fetch_task(task: Task, listings: dict[Repository, Listing]) -> Task:
 def _parse(address: str, named: str) -> tuple[Repository, str]:
     """The repository and the pattern of an address."""
     parts = ADDRESS.fullmatch(address)
-    if not (parts and parts[3]):
+    if not (parts and parts[3] and hub.is_path(parts[2] or "main")):
         raise UserError(
             f"{named} must be hf://datasets/ORG/NAME/FILES or "
             "hf://datasets/ORG/NAME@REVISION/FILES, with a file, a folder or a pattern "

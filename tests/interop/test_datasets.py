@@ -209,6 +209,7 @@ def test_a_branch_of_the_hub_itself_is_a_revision(server, tmp_path):
         ("hf://datasets/people", r"must be hf://datasets/ORG/NAME/FILES or"),
         (f"hf://datasets/{NAME}", "must be .* such as data/"),
         ("hf://datasets/people/none/a", "people/none does not exist on the Hub, or it"),
+        (f"hf://datasets/{NAME}@../a", "must be hf://datasets/ORG/NAME/FILES or"),
         (f"hf://datasets/{NAME}@none/a", f"{NAME} has no revision 'none'"),
         (f"hf://datasets/{NAME}/a", "names none of its 4 files: README.md, data/a.par"),
         (f"hf://datasets/{NAME}/data/../README.md", "names none of its 4 files"),
