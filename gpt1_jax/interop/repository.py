@@ -147,7 +147,6 @@ class _OddAnswer(Exception):
 def _kept_folder(repository: Repository) -> Path | None:
     """Where the client keeps files of the commit that a revision had when last read."""
     import huggingface_hub
-    from huggingface_hub import errors
 
     try:
         folder = huggingface_hub.snapshot_download(
@@ -157,7 +156,7 @@ def _kept_folder(repository: Repository) -> Path | None:
             local_files_only=True,
             allow_patterns=[],  # whichever files there are
         )
-    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
+    except (OSError, ValueError):  # it keeps nothing, or no such name can be kept
         return None
     return Path(folder) if COMMIT.fullmatch(Path(folder).name) else None
 
