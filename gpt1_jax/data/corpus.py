@@ -13,7 +13,7 @@ import functools
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -305,9 +305,9 @@ def _write_corpus(
         for block, encoded in found:
             writer.add(block.split, *encoded)
             tokens[block.document] += len(encoded.ids) * (block.split == "train")
-            bar.update(block.size)
+            bar.update(min(block.size, length - bar.n))  # blocks may gain a line end
         num_valid = sum(d.count for d in valid) + sum(d.held_out for d in train)
-        is_cut = not writer.counts["valid"].tokens
+        is_cut = not writer.counts("valid").tokens
         if is_cut:
             if data.valid:
                 raise UserError(
@@ -316,7 +316,7 @@ def _write_corpus(
                 )
             writer.hold_out_tail(data.valid_fraction, tokenizer.decode_text)
             num_valid = 1
-        shares = {name: counts.tokens for name, counts in writer.counts.items()}
+        shares = writer.counts("train").tokens, writer.counts("valid").tokens
         writer.finish(
             {"train": sum(document.count for document in train), "valid": num_valid},
             {document.name: document.read_digest() for document in (*train, *valid)},
@@ -340,7 +340,7 @@ def _warnings(
     data: DataConfig,
     train: Sequence[Document],
     valid: Sequence[Document],
-    tokens: Mapping[str, int],
+    tokens: tuple[int, int],
     is_cut: bool,
 ) -> Iterator[str]:
     """Warnings about the split, shown whenever it is used."""
@@ -351,13 +351,13 @@ def _warnings(
             f"so the validation loss is too low: {name} holds the text of {trained}. "
             "Leave out one of each pair."
         )
-    total, wanted = sum(tokens.values()), data.valid_fraction
-    if not (data.valid or is_near(tokens["valid"] / total, wanted)):
+    total, wanted = sum(tokens), data.valid_fraction
+    if not (data.valid or is_near(tokens[1] / total, wanted)):
         yield (
-            f"{tokens['valid']:,} of {total:,} tokens ({tokens['valid'] / total:.2%}) "
-            f"are held out for validation, not config.data.valid_fraction={wanted}: "
-            "whole documents are held out, and their sizes differ. Name validation "
-            "text with --config.data.valid=PATHS."
+            f"{tokens[1]:,} of {total:,} tokens ({tokens[1] / total:.2%}) are held out "
+            f"for validation, not config.data.valid_fraction={wanted}: whole documents "
+            "are held out, and their sizes differ. Name validation text with "
+            "--config.data.valid=PATHS."
         )
     if is_cut and (len(train) > 1 or train[0].divides):
         yield (

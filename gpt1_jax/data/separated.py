@@ -2,45 +2,13 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gpt1_jax.config.sections import DataConfig
 from gpt1_jax.data.documents import BLOCK_CHARS, Document, HeldOut
 from gpt1_jax.errors import UserError
 
 _HEAD = 1 << 12  # characters that decide whether a document is held out
-
-
-@dataclasses.dataclass
-class _Search:
-    """Whether the mark is in any of the files.
-
-    Attributes:
-      mark: the mark.
-      first: the name of the first file.
-      unread: the names of those that were not read yet.
-      found: whether one of the others holds it.
-    """
-
-    mark: str
-    first: str
-    unread: set[str]
-    found: bool = False
-
-    def note(self, name: str, found: bool) -> None:
-        """Notes that a file was read; refuses the mark if that was the last, in vain.
-
-        Raises:
-          UserError: if the mark is in no file.
-        """
-        self.unread.discard(name)
-        self.found = self.found or found
-        if not (self.found or self.unread):
-            raise UserError(
-                f"config.data.document_separator={self.mark!r:.60} is in none of the "
-                f"files, of which the first is {self.first}; look at what stands "
-                "between their documents, or leave it empty."
-            )
 
 
 def separate(
@@ -61,20 +29,39 @@ def separate(
     Raises:
       UserError: if the mark is in no file, once the last of them is read.
     """
-    names = [each.name for each in (*train, *valid)]
-    search = _Search(config.document_separator, names[0], set(names))
+    mark, files = config.document_separator, [*train, *valid]
     fraction = 0.0 if valid else config.valid_fraction
+    holds: dict[str, bool] = {}  # whether a file that was read holds the mark
+
+    def note(name: str, found: bool) -> None:
+        holds[name] = found
+        if len(holds) == len(files) and not any(holds.values()):
+            raise UserError(
+                f"config.data.document_separator={mark!r:.60} is in none of the files, "
+                f"of which the first is {files[0].name}; look at what stands between "
+                "their documents, or leave it empty."
+            )
+
     return (
-        [_separated(each, search, fraction) for each in train],
-        [_separated(each, search, fraction) for each in valid],
+        [_separated(each, mark, fraction, note) for each in train],
+        [_separated(each, mark, fraction, note) for each in valid],
     )
 
 
-def _separated(document: Document, search: _Search, fraction: float) -> Document:
-    """The documents of a file, a fraction of which are `HeldOut`."""
+def _separated(
+    document: Document, mark: str, fraction: float, note: Callable[[str, bool], None]
+) -> Document:
+    """The documents of a file, a fraction of which are `HeldOut`.
+
+    Args:
+      document: the file.
+      mark: what stands between its documents.
+      fraction: the share to hold out.
+      note: told its name and whether it holds the mark, once it is read.
+    """
     made = dataclasses.replace(
         document,
-        stamp=f"{document.stamp}-{search.mark}-{fraction}",
+        stamp=f"{document.stamp}-{mark}-{fraction}",
         may_be_blank=True,
         divides=fraction > 0,
     )
@@ -82,7 +69,7 @@ def _separated(document: Document, search: _Search, fraction: float) -> Document
     def chunks() -> Iterator[str]:
         numbers, marks, is_held, begins = [0, 0], -1, False, True
         kept, held, size = list[str](), list[str](), 0
-        for piece, ends in _pieces(document.chunks(), search.mark):
+        for piece, ends in _pieces(document.chunks(), mark):
             if begins:
                 head = piece[:_HEAD].strip()
                 is_held = _is_held_out(head, fraction)
@@ -97,7 +84,7 @@ def _separated(document: Document, search: _Search, fraction: float) -> Document
             begins = ends
         yield "".join(kept)
         yield HeldOut("".join(held))
-        search.note(document.name, marks > 0)
+        note(document.name, marks > 0)
         made.count, made.held_out = numbers
 
     made.chunks = chunks

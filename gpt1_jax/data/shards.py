@@ -9,7 +9,6 @@ shards, which are parts of a file; format 1 kept each in a file of its own.
 import collections
 import dataclasses
 import json
-import operator
 import os
 import threading
 import time
@@ -26,6 +25,7 @@ from gpt1_jax.formats import CORPUS
 
 SHARD_TOKENS = 1 << 26  # a corpus of another number would have another digest
 CHECK_SECONDS = 5.0  # how long opening a corpus waits for its checksums
+_SPLITS = ("train", "valid")
 _MOVED = 1 << 20  # tokens at a time
 _RECORD_FILE = "corpus.json"
 
@@ -48,35 +48,6 @@ class SplitCounts:
     tokens: int
     words: int  # separated by white space, before tokenisation
     bytes: int  # of cleaned UTF-8 text
-
-
-_NONE = SplitCounts(0, 0, 0, 0)
-
-
-def _combine(
-    operation: Callable[[int, int], int], one: SplitCounts, other: SplitCounts
-) -> SplitCounts:
-    pairs = zip(dataclasses.astuple(one), dataclasses.astuple(other), strict=True)
-    return SplitCounts(*(operation(*pair) for pair in pairs))
-
-
-def _beginning(
-    counts: SplitCounts,
-    ids: np.ndarray,
-    tokens: int,
-    decode: Callable[[Sequence[int]], str],
-) -> SplitCounts:
-    """The counts of the first tokens of a text.
-
-    They are in the same proportion to the text's as in its decoded ids; a tokenizer
-    that changes text more than in its case counts other words and bytes there.
-    """
-    head, whole = decode(ids[:tokens].tolist()), decode(ids.tolist())
-    words = len(head.split()) / max(1, len(whole.split()))
-    num_bytes = len(head.encode()) / max(1, len(whole.encode()))
-    return SplitCounts(
-        0, tokens, round(counts.words * words), round(counts.bytes * num_bytes)
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +107,7 @@ def open_corpus(directory: Path) -> Corpus:
         raise DamagedCorpus(path, "differs from its checksum")
     CORPUS.check(record, directory)
     values = {name: record[name] for name in record.keys() - CORPUS.stamp().keys()}
-    counts = {name: SplitCounts(**record[name]) for name in ("train", "valid")}
+    counts = {name: SplitCounts(**record[name]) for name in _SPLITS}
     checksums, dtype = [], np.dtype(record["dtype"])
     for name, split in counts.items():
         file, wanted = split_path(directory, name), split.tokens * dtype.itemsize
@@ -225,31 +196,29 @@ def token_dtype(vocab_size: int) -> np.dtype:
 
 
 class CorpusWriter:
-    """Writes a prepared corpus: the ids of both splits, then the record.
-
-    Attributes:
-      counts: of what has been written, by split; documents are not counted here.
-    """
+    """Writes a prepared corpus: the ids of both splits, then the record."""
 
     def __init__(self, directory: Path, tokenizer_digest: str, dtype: np.dtype):
         self._directory, self._dtype = directory, dtype
         self._tokenizer_digest = tokenizer_digest
-        self._trained: list[SplitCounts] = []  # what was added to the training split
-        self.counts = dict.fromkeys(("train", "valid"), _NONE)
-        for split in self.counts:
+        nothing = np.zeros(3, np.int64)  # tokens, words and bytes of each text added
+        self._added = {split: [nothing] for split in _SPLITS}
+        for split in _SPLITS:
             append_to(split_path(directory, split)).close()
 
     def add(self, split: str, ids: np.ndarray, words: int, num_bytes: int) -> None:
         """Appends the ids of some text to a split, and counts it."""
         self._append(split, ids)
-        added = SplitCounts(0, len(ids), words, num_bytes)
-        self.counts[split] = _combine(operator.add, self.counts[split], added)
-        if split == "train":
-            self._trained.append(added)
+        self._added[split].append(np.array([len(ids), words, num_bytes]))
 
     def _append(self, split: str, ids: np.ndarray) -> None:
         with append_to(split_path(self._directory, split)) as file:
             file.write(ids.astype(self._dtype).data)
+
+    def counts(self, split: str, documents: int = 0) -> SplitCounts:
+        """The counts of what has been written, given the number of documents."""
+        tokens, words, num_bytes = np.sum(self._added[split], axis=0).tolist()
+        return SplitCounts(documents, tokens, words, num_bytes)
 
     def hold_out_tail(
         self, fraction: float, decode: Callable[[Sequence[int]], str]
@@ -266,28 +235,25 @@ class CorpusWriter:
         Raises:
           UserError: if there are fewer than two tokens.
         """
-        train, head = self.counts["train"], _NONE
-        if train.tokens < 2:
+        total = self.counts("train").tokens
+        if total < 2:
             raise UserError(
-                f"The text holds {train.tokens} tokens; that is too few to train on."
+                f"The text holds {total} tokens; that is too few to train on."
             )
-        kept = train.tokens - min(
-            max(1, round(fraction * train.tokens)), train.tokens - 1
-        )
+        kept = total - min(max(1, round(fraction * total)), total - 1)
         path = split_path(self._directory, "train")
         tokens = np.memmap(path, self._dtype, mode="r")
-        for added in self._trained:
-            if head.tokens + added.tokens > kept:
-                ids = tokens[head.tokens : head.tokens + added.tokens]
-                added = _beginning(added, ids, kept - head.tokens, decode)
-                head = _combine(operator.add, head, added)
-                break
-            head = _combine(operator.add, head, added)
-        for start in range(kept, train.tokens, _MOVED):
+        added = np.array(self._added["train"])
+        whole = int(np.searchsorted(added[:, 0].cumsum(), kept, side="right"))
+        head = added[:whole].sum(axis=0)
+        if (begun := kept - head[0]) > 0:
+            ids = tokens[head[0] : head[0] + added[whole, 0]]
+            head += _count_beginning(added[whole], ids, begun, decode)
+        self._added = {"train": [head], "valid": [added.sum(axis=0) - head]}
+        for start in range(kept, total, _MOVED):
             self._append("valid", tokens[start : start + _MOVED])
         del tokens
         os.truncate(path, kept * self._dtype.itemsize)
-        self.counts = {"train": head, "valid": _combine(operator.sub, train, head)}
 
     def finish(
         self,
@@ -296,7 +262,13 @@ class CorpusWriter:
         document_tokens: Mapping[str, int],
         warnings: Sequence[str],
     ) -> None:
-        """Writes `corpus.json`, with the checksums of the files and of itself."""
+        """Writes `corpus.json`, with the checksums of the shards and of itself.
+
+        Args:
+          num_documents: of each split.
+          documents, document_tokens, warnings: as in `Corpus`.
+        """
+        counts = {split: self.counts(split, num_documents[split]) for split in _SPLITS}
         record = {
             **CORPUS.stamp(),
             "tokenizer_digest": self._tokenizer_digest,
@@ -306,16 +278,30 @@ class CorpusWriter:
             "warnings": list(warnings),
             "checksums": {
                 shard.name: shard.checksum()
-                for name, counts in self.counts.items()
-                for shard in _shards(self._directory, name, counts, self._dtype)
+                for split in _SPLITS
+                for shard in _shards(self._directory, split, counts[split], self._dtype)
             },
-            **{
-                name: {**dataclasses.asdict(each), "documents": num_documents[name]}
-                for name, each in self.counts.items()
-            },
+            **{split: dataclasses.asdict(counts[split]) for split in _SPLITS},
         }
         record["sha256"] = json_digest(record)
         write_json(self._directory / _RECORD_FILE, record)
+
+
+def _count_beginning(
+    counts: np.ndarray,
+    ids: np.ndarray,
+    tokens: int,
+    decode: Callable[[Sequence[int]], str],
+) -> np.ndarray:
+    """Tokens, words and bytes of the first tokens of a text.
+
+    Words and bytes are in the same proportion to the text's as in its decoded ids: the
+    same, unless the tokenizer changes more of a text than its case.
+    """
+    head, whole = decode(ids[:tokens].tolist()), decode(ids.tolist())
+    words = len(head.split()) / max(1, len(whole.split()))
+    num_bytes = len(head.encode()) / max(1, len(whole.encode()))
+    return np.array([tokens, round(counts[1] * words), round(counts[2] * num_bytes)])
 
 
 class TokenReader:
@@ -328,8 +314,10 @@ class TokenReader:
 
     def __init__(self, corpus: Corpus, split: str):
         self._verification = corpus.verification
-        path = split_path(corpus.directory, split)
-        self._tokens = np.memmap(path, corpus.dtype, mode="r")
+        path, counts = split_path(corpus.directory, split), getattr(corpus, split)
+        self._tokens = np.zeros(0, corpus.dtype)
+        if counts.tokens:  # else there is nothing to map
+            self._tokens = np.memmap(path, corpus.dtype, mode="r")
 
     def __len__(self) -> int:
         return len(self._tokens)

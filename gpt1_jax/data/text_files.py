@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from etils import epath
 
-from gpt1_jax.data.files import locate
+from gpt1_jax.data.files import is_remote, locate
 from gpt1_jax.data.text import refuse_lfs_pointer, refuse_other_content
 from gpt1_jax.errors import UserError, from_extra
 
@@ -130,6 +130,8 @@ def open_file(
                 f"{name} cannot be read ({error.strerror}); name another file{another}."
             ) from error
     with opened as file:
+        if is_remote(name):  # gcsfs' files read no part of a line
+            file = io.BufferedReader(file, _PIECE_BYTES)
         head = _head(file)
         refuse_lfs_pointer(head, name)
         hows = (how for mark, how in _UNPACK.items() if head.startswith(mark))

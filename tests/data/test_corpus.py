@@ -902,6 +902,36 @@ def test_prepare_memory_does_not_grow_with_the_text(tmp_path, tokenizer_dir, mak
     assert large_worker_peak < worker_peak + 8
 
 
+# --- progress -----------------------------------------------------------------
+
+
+def test_the_bar_counts_what_its_total_does(
+    tmp_path, data_config, tokenizer_config, tokenizer_dir, packed, monkeypatch
+):
+    """Bytes of text, whatever the files are: of compressed ones no more than all."""
+    bars = []
+
+    class Noting(corpus.Bar):
+        def update(self, n=1):
+            super().update(n)
+            bars.append((self.n, self.total))
+
+    monkeypatch.setattr(corpus, "Bar", Noting)
+    saved = tokenizer_config(path=str(tokenizer_dir))
+    packed("books", "0 1 2 3 4")
+    mark = "<|mark|>"
+    (tmp_path / "marks.txt").write_text(f"naïve fox{mark}" * 2000 + "the end")
+    for more in (
+        {},
+        {"train": str(tmp_path / "marks.txt"), "document_separator": mark},
+    ):
+        bars.clear()
+        prepare_corpus(data_config(**more), saved)
+        assert all(0 < n <= total for n, total in bars)
+        assert bars[-1][0] == bars[-1][1] > 20_000
+        assert len({total for _, total in bars}) == 1
+
+
 # --- where text comes from ----------------------------------------------------
 
 

@@ -89,7 +89,7 @@ def test_the_counts_of_a_held_out_tail_are_counted(tmp_path, fraction):
         text = decode(ids)
         writer.add("train", ids, len(text.split()), len(text.encode()) + 1)
     writer.hold_out_tail(fraction, decode)
-    train, valid = writer.counts["train"], writer.counts["valid"]
+    train, valid = writer.counts("train"), writer.counts("valid")
     assert valid.tokens == min(round(1000 * fraction), 999)
     assert (train.words, valid.words) == (train.tokens, valid.tokens)
     assert train.bytes + valid.bytes == sum(sum(ids) + len(ids) for ids in added) + 1
@@ -180,6 +180,14 @@ def test_load_of_a_large_corpus_does_not_wait_but_reads_raise(
 def test_verification_of_a_file_that_cannot_be_read_is_damage(tmp_path):
     with pytest.raises(DamagedCorpus, match=r"gone\.bin cannot be read"):
         Verification([(shards.Shard("", tmp_path / "gone.bin", 0, 2), "0")]).wait(60)
+
+
+def test_a_split_of_nothing_can_be_read(tmp_path):
+    writer = CorpusWriter(tmp_path, "", np.dtype("<u2"))
+    writer.add("valid", np.arange(3), 1, 1)
+    writer.finish({"train": 0, "valid": 1}, {}, {}, [])
+    reader = TokenReader(open_corpus(tmp_path), "train")
+    assert (len(reader), len(reader.read(0, 10))) == (0, 0)
 
 
 def test_verification_of_nothing_finds_nothing():

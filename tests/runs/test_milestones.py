@@ -16,7 +16,7 @@ from gpt1_jax.runs.milestones import (
 )
 
 # 200 tokens a step, and three words in four tokens: 150 words a step.
-TRAIN = SplitCounts(1, tokens=4000, words=3000, bytes=20_000, shards=(4000,))
+TRAIN = SplitCounts(1, tokens=4000, words=3000, bytes=20_000)
 
 
 def place(unit, *amounts, tokens_per_step=200, train=TRAIN, num_steps=20):
@@ -57,10 +57,10 @@ def test_a_step_knows_the_tokens_and_words_read():
     placed = place("steps")
     assert placed.metadata(0)["text_read"] == {"tokens": 0, "words": 0}
     assert placed.metadata(7)["text_read"] == {"tokens": 1400, "words": 1050}
-    counts = SplitCounts(1, tokens=3, words=2, bytes=9, shards=(3,))
+    counts = SplitCounts(1, tokens=3, words=2, bytes=9)
     uneven = place("steps", tokens_per_step=100, train=counts)
     assert uneven.metadata(1)["text_read"] == {"tokens": 100, "words": 67}
-    counts = SplitCounts(1, tokens=10, words=0, bytes=9, shards=(10,))
+    counts = SplitCounts(1, tokens=10, words=0, bytes=9)
     wordless = place("words", 20, tokens_per_step=100, train=counts)
     assert list(wordless.by_step) == [2]
 

@@ -21,7 +21,7 @@ def test_a_folder_to_be_made_anew_must_be_empty(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "left", [".lock", "run.lock", f".writable-{16 * '0'}", ".a.HEX.partial"]
+    "left", [".lock", "run.lock", ".HEX.partial", ".a.HEX.partial"]
 )
 def test_a_folder_of_a_job_killed_before_its_first_file_is_empty(tmp_path, left):
     (tmp_path / left.replace("HEX", 16 * "0")).touch()
@@ -90,8 +90,6 @@ def test_an_output_that_cannot_be_written_is_refused(tmp_path, name, problem):
 
 
 def test_looking_at_an_output_leaves_nothing(tmp_path):
-    (tmp_path / f".writable-{16 * '0'}").touch()  # by processes that were killed
-    (tmp_path / f".a.{16 * '0'}.partial").touch()
     for name in ("new/folder/a", "a"):
         check_output(tmp_path / name, "--output")
     check_output("/dev/stdout", "--output")

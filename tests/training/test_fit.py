@@ -211,7 +211,7 @@ def test_a_run_evaluates_and_saves_when_due():
     assert [s for s in range(8) if run.saves(s)] == [4, 7]
     always = make_run(Diary(), save_evaluated=True, **given)
     assert [s for s in range(8) if always.saves(s)] == [2, 3, 4, 6, 7]
-    counts = SplitCounts(1, tokens=40, words=30, bytes=200, shards=(40,))
+    counts = SplitCounts(1, tokens=40, words=30, bytes=200)
     milestones = schedule_milestones("steps", (0, 1, 4), 8, counts, num_steps=7)
     also = make_run(Diary(), milestones=milestones, **given)
     assert [s for s in range(8) if also.saves(s)] == [0, 1, 4, 7]

@@ -68,7 +68,7 @@ def test_a_stop_ends_the_validation(prepared):
     assert validation(corpus, model)(params, lambda: True) is None
 
 
-SPLIT = SplitCounts(documents=1, tokens=600, words=400, bytes=1, shards=(600,))
+SPLIT = SplitCounts(documents=1, tokens=600, words=400, bytes=1)
 
 
 def test_losses_are_spread_over_the_words_of_the_split_validated():
