@@ -31,8 +31,9 @@ class HubServer(http.server.ThreadingHTTPServer):
     `private` names need the token "secret", `gated` names more than that. `requests`
     holds what was asked for. `cut` cuts the content of files after that many bytes,
     once; `broken` answers everything with 503, and `answers` a request by a part of its
-    line: {"POST /api/repos": 500}. `spoil` changes the content of a file on its way,
-    given its name, and `misstate` the answer about a repository.
+    line, with a status, {"POST /api/repos": 500}, or the JSON of any other value.
+    `spoil` changes the content of a file on its way, given its name, and `misstate` the
+    answer about a repository.
 
     What is pushed is written below `root`, each commit to a folder of its own.
     `objects` holds large files by their SHA-256; the client needs HF_HUB_DISABLE_XET=1
@@ -143,8 +144,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self):
         path = unquote(urlsplit(self.path).path)
         self.server.requests.append(f"{self.command} {path}")
-        if status := self._refused():
-            return self._send(status)
+        if (status := self._refused()) != 0:
+            return self._send_instead(status)
         if path == "/api/whoami-v2":
             return self._send_user()
         # A revision may hold a slash, which is %2F in its address.
@@ -184,10 +185,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return self._send_file(folder, folder / "/".join(rest[2:]))
 
     def _refused(self):
-        """The status of a request that is refused, whatever it asks for; else 0."""
+        """What `answers` has for a request, whatever it asks for; else 0."""
         line = self.server.requests[-1]
         found = [code for part, code in self.server.answers.items() if part in line]
         return 503 if self.server.broken else next(iter(found), 0)
+
+    def _send_instead(self, answer):
+        if isinstance(answer, int):
+            return self._send(answer)
+        self._send_value(answer)
 
     def _role(self):
         token = (self.headers.get("authorization") or "").removeprefix("Bearer ")
@@ -252,8 +258,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         self.server.requests.append(f"{self.command} {path}")
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if status := self._refused():
-            return self._send(status)
+        if (status := self._refused()) != 0:
+            return self._send_instead(status)
         if path == "/api/validate-yaml":
             return self._validate(json.loads(body)["content"])
         if path.startswith("/objects/"):

@@ -120,23 +120,20 @@ def write_glue_zip(runs: Iterable[epath.Path], path: epath.Path) -> None:
     write_whole(path, packed.getvalue())
 
 
-def _read_checked(run: epath.Path, task: Task, subset: str, file: GlueFile) -> str:
+def _read_checked(run: epath.Path, task: Task, subset: str, file: GlueFile) -> bytes:
     """The content of a file, if it holds the predictions of its run.
 
     Raises:
       UserError: if either was changed or cut since.
     """
     path = run / _FOLDER / file.name
-    made = [
-        each for each in read_predictions(run, "test", task) if each.subset == subset
-    ]
+    found = read_predictions(run, "test", task)
+    made = [each for each in found if each.subset == subset]
     values = [each.value for each in made]
-    content = path.read_text()
+    content = path.read_bytes()
     # Where examples have no ids, their predictions are numbered through all subsets.
-    if content not in (
-        _table(task, _indices(made), values),
-        _table(task, range(len(values)), values),
-    ):
+    numbered = (_indices(made), range(len(values)))
+    if all(content != _table(task, each, values).encode() for each in numbered):
         raise UserError(
             f"{path} and {predictions_file(run, 'test')} do not hold the same "
             "predictions: one of them was changed or cut. Put back a sound copy, or "

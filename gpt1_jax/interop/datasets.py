@@ -123,7 +123,7 @@ def _fetch_task(task: Task, listings: dict[Repository, Listing]) -> Task:
 def _parse(address: str, named: str) -> tuple[Repository, str]:
     """The repository and the pattern of an address."""
     parts = ADDRESS.fullmatch(address)
-    if not (parts and parts[3]):
+    if not (parts and parts[3] and hub.is_path(parts[2] or "main")):
         raise UserError(
             f"{named} must be hf://datasets/ORG/NAME/FILES or "
             "hf://datasets/ORG/NAME@REVISION/FILES, with a file, a folder or a pattern "
@@ -158,6 +158,12 @@ def _download(
         found = [name for name in listing.files if _fits(name, pattern)]
         if not (found or pattern in optional):
             raise _nothing(listing, each)
+        if found and not (listing.is_whole or pattern in found):
+            print(
+                f"WARNING: {each} may name more than the {len(found):,} files that are "
+                "here: the list of its files is not.",
+                flush=True,
+            )
         wanted |= dict.fromkeys(found)
     _require_reader(wanted)
     first = next(iter(named.values()))

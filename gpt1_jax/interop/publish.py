@@ -15,6 +15,7 @@ import json
 import math
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -133,12 +134,19 @@ def _check_owner(named: str, owner: str, user: Mapping[str, Any]) -> None:
     """Refuses a token that only reads, and what belongs to others."""
     from huggingface_hub import constants
 
-    if user.get("auth", {}).get("accessToken", {}).get("role") == "read":
+    try:
+        owners = [user["name"], *(each["name"] for each in user.get("orgs", ()))]
+        may_write = user.get("auth", {}).get("accessToken", {}).get("role") != "read"
+    except (LookupError, TypeError, AttributeError) as error:
+        raise TryAgain(
+            f"{named}: the Hub does not say whose the token is; run the same command "
+            "again."
+        ) from error
+    if not may_write:
         raise UserError(
             f"{named} needs a token that may write; that of {user['name']!r} may only "
             f"read. Make another at {constants.ENDPOINT}/settings/tokens, and {_TOKEN}."
         )
-    owners = [user["name"], *(each["name"] for each in user.get("orgs", ()))]
     if owner not in owners:
         raise UserError(
             f"{named} belongs to {owner!r}; the token is of {user['name']!r}, who may "
@@ -167,7 +175,7 @@ def _check_card(config: ConvertConfig, card: str) -> None:
     """Lets the Hub check the metadata of a model card."""
     import huggingface_hub
 
-    with _explained(config):
+    with _explained(config, checks_card=True):
         huggingface_hub.ModelCard(card).validate()
 
 
@@ -435,7 +443,10 @@ def _send(config: ConvertConfig, branches: Mapping[str, _Branch]) -> None:
     with _explained(config):
         api.create_repo(name, private=config.push_private, exist_ok=True)
         # Empty, so that a branch never holds the weights of another step.
-        start = api.list_repo_commits(name)[-1].commit_id
+        commits = api.list_repo_commits(name)
+        if not commits:
+            raise TryAgain("it knows no commit of this repository")
+        start = commits[-1].commit_id
         for branch, (folder, _, missing, info) in branches.items():
             if not missing:
                 continue
@@ -457,7 +468,7 @@ def _send(config: ConvertConfig, branches: Mapping[str, _Branch]) -> None:
 
 
 @contextlib.contextmanager
-def _explained(config: ConvertConfig) -> Iterator[None]:
+def _explained(config: ConvertConfig, checks_card: bool = False) -> Iterator[None]:
     """Raises errors of the Hub's client as one line with a way out."""
     from huggingface_hub import errors
 
@@ -476,7 +487,12 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno in (*FULL, errno.EACCES):
             raise  # of this machine
         if isinstance(error, TypeError | LookupError | AttributeError | Warning):
-            raise  # a bug
+            if not _is_of_client(error):
+                raise  # a bug
+            raise TryAgain(
+                f"{named}: the Hub's answer is odd ({type(error).__name__}: {error}). "
+                f"{again}."
+            ) from error
         while isinstance(error, RuntimeError) and isinstance(
             error.__cause__, Exception
         ):
@@ -489,7 +505,7 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
                 f"{_TOKEN}, with one that may."
             ) from error
         is_json = isinstance(error, json.JSONDecodeError)  # not what the Hub sends
-        if isinstance(error, ValueError) and not is_json and status in (None, 400):
+        if checks_card and isinstance(error, ValueError) and not is_json:
             raise UserError(
                 f"{named}: the Hub does not take the model card ({first}); change "
                 "config.push_license or config.push_language."
@@ -499,6 +515,12 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
                 f"{named}: the Hub does not answer ({first}). {again}."
             ) from error
         raise UserError(f"{named}: the Hub refuses ({first}). {again}.") from error
+
+
+def _is_of_client(error: BaseException) -> bool:
+    """Whether the Hub's client raised an error: then over what the Hub answered."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("huggingface_hub")
 
 
 def _messages(error: Exception) -> str:

@@ -61,6 +61,7 @@ class Listing(NamedTuple):
     commit: str
     files: Mapping[str, Listed]  # by path
     problem: UserError | None = None  # why they are those of the client's cache
+    is_whole: bool = True  # otherwise the Hub may have more
 
 
 def is_path(name: object) -> bool:
@@ -107,8 +108,9 @@ def list_files(repository: Repository, named: str) -> Listing:
         kept = _kept_folder(repository)
         if kept is None:
             raise
-        names = _kept_names(repository, kept)
-        return Listing(kept.name, {name: Listed() for name in names}, error)
+        names, is_whole = _kept_names(repository, kept)
+        files = {name: Listed() for name in sorted(names)}
+        return Listing(kept.name, files, error, is_whole)
     before = _kept_folder(repository)
     if before and before.name != listing.commit:
         print(
@@ -145,7 +147,6 @@ class _OddAnswer(Exception):
 def _kept_folder(repository: Repository) -> Path | None:
     """Where the client keeps files of the commit that a revision had when last read."""
     import huggingface_hub
-    from huggingface_hub import errors
 
     try:
         folder = huggingface_hub.snapshot_download(
@@ -155,27 +156,28 @@ def _kept_folder(repository: Repository) -> Path | None:
             local_files_only=True,
             allow_patterns=[],  # whichever files there are
         )
-    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
+    except (OSError, ValueError):  # it keeps nothing, or no such name can be kept
         return None
     return Path(folder) if COMMIT.fullmatch(Path(folder).name) else None
 
 
-def _kept_names(repository: Repository, folder: Path) -> set[str]:
-    """The files of a commit, as far as is known without the Hub.
+def _kept_names(repository: Repository, folder: Path) -> tuple[set[str], bool]:
+    """The known files of a commit without the Hub, and whether these are all.
 
-    Newer clients keep the list of all; otherwise they are those that were fetched.
+    Newer clients keep the list of all; otherwise those that were fetched are known.
     """
     import huggingface_hub
 
-    here = (path for path in files_below(folder) if path.exists())
-    names = {path.relative_to(folder).as_posix() for path in here}
+    tree = []
     if hasattr(huggingface_hub, "get_cached_repo_tree"):
         with contextlib.suppress(Exception):  # it keeps none, or a damaged one
             tree = huggingface_hub.get_cached_repo_tree(
                 repository.name, repo_type=repository.kind, revision=folder.name
             )
-            names |= {each.path for each in tree}
-    return set(filter(is_path, names))
+    here = (path for path in files_below(folder) if path.exists())
+    names = {path.relative_to(folder).as_posix() for path in here}
+    names |= {each.path for each in tree}
+    return set(filter(is_path, names)), bool(tree)
 
 
 # --- fetching -----------------------------------------------------------------------

@@ -200,6 +200,7 @@ def drop_the_last_line(text):
         ("glue/WNLI.tsv", lambda text: text.replace("3\t0", "4\t0", 1)),
         ("glue/WNLI.tsv", lambda text: text[:-2]),
         ("glue/WNLI.tsv", lambda text: ""),
+        ("glue/WNLI.tsv", lambda text: text.replace("3\t0", "3\t\udcff", 1)),
         ("predictions/test.jsonl", drop_the_last_line),
         (
             "predictions/test.jsonl",
@@ -210,7 +211,7 @@ def drop_the_last_line(text):
 def test_a_file_that_was_changed_since_is_not_packed(runs, folder, file, change):
     path = runs[2] / file
     text = path.read_text()
-    path.write_text(change(text))
+    path.write_bytes(change(text).encode(errors="surrogateescape"))
     message = r"wnli/glue/WNLI.tsv and .*test.jsonl do not hold the same .* remove .*"
     with pytest.raises(UserError, match=message) as caught:
         write_glue_zip(runs, folder / "glue.zip")

@@ -3,8 +3,10 @@
 import re
 import sys
 
+import huggingface_hub
 import pytest
 from hub_server import commit_of, serve_hub, use_hub
+from huggingface_hub import constants
 from tiny_run import load_config
 
 from gpt1_jax import addresses
@@ -110,6 +112,18 @@ def test_what_is_here_is_read_whatever_the_hub_answers(server, status, capfd):
         fetch_files(f"hf://datasets/{NAME}/data/**")
 
 
+def test_a_pattern_is_warned_of_if_only_some_files_are_known(
+    server, monkeypatch, capfd
+):
+    """As after `hf download` of single files, or with a client of 2025."""
+    huggingface_hub.hf_hub_download(NAME, "data/a.parquet", repo_type="dataset")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    fetch_files(f"hf://datasets/{NAME}/data/a.parquet")
+    assert "WARNING" not in capfd.readouterr().out
+    fetch_files(f"hf://datasets/{NAME}/data/*.parquet")
+    assert "may name more than the 1 files that are here" in capfd.readouterr().out
+
+
 def change_a_byte(name, content):
     """A file with one bit turned on its way."""
     return bytes([content[0] ^ 1]) + content[1:] if name == "a.parquet" else content
@@ -195,6 +209,7 @@ def test_a_branch_of_the_hub_itself_is_a_revision(server, tmp_path):
         ("hf://datasets/people", r"must be hf://datasets/ORG/NAME/FILES or"),
         (f"hf://datasets/{NAME}", "must be .* such as data/"),
         ("hf://datasets/people/none/a", "people/none does not exist on the Hub, or it"),
+        (f"hf://datasets/{NAME}@../a", "must be hf://datasets/ORG/NAME/FILES or"),
         (f"hf://datasets/{NAME}@none/a", f"{NAME} has no revision 'none'"),
         (f"hf://datasets/{NAME}/a", "names none of its 4 files: README.md, data/a.par"),
         (f"hf://datasets/{NAME}/data/../README.md", "names none of its 4 files"),

@@ -144,6 +144,7 @@ def test_what_cannot_be_fetched_is_one_line(server, as_copies):
     for address, message in (
         ("hf://people", "must be hf://ORG/NAME or hf://ORG/NAME@REVISION."),
         ("hf://people/gpt/more", "must be hf://ORG/NAME or"),
+        (f"hf://{NAME}@../more", "must be hf://ORG/NAME or"),
         ("hf://my..people/gpt", "is no name of the Hub"),
         ("hf://people/none", "people/none does not exist on the Hub, or it is private"),
         (f"hf://{NAME}@none", f"{NAME} has no revision 'none'. Without @REVISION"),

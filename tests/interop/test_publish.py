@@ -254,6 +254,38 @@ def test_what_is_there_decides_whether_one_may_push(server, made, pretrained):
     assert "was made with config.push_to='hf://people/gpt', not 'hf://me/gpt'" in said
 
 
+@pytest.mark.parametrize(
+    ("request_line", "answer"),
+    [
+        ("whoami", {}),
+        ("whoami", []),
+        ("whoami", {"name": "me", "orgs": [{}]}),
+        ("revision/main", {}),
+        ("repos/create", {}),
+        ("commits/main", []),
+        ("commits/main", {}),
+        ("commit/main", {}),
+        ("preupload", {}),
+    ],
+)
+def test_an_odd_answer_of_the_hub_is_one_line(
+    server, made, pretrained, request_line, answer
+):
+    server.answers[request_line] = answer
+    said = refusal(pretrained, made, error=TryAgain)
+    assert "config.push_to='hf://people/gpt': the Hub" in said
+    server.answers.clear()
+    push(pretrained, made)
+    assert server.models[NAME]["main"]
+
+
+def test_only_the_check_of_the_card_blames_the_card(server, made, pretrained):
+    server.answers["commit/main"] = 400
+    said = refusal(pretrained, made)
+    assert "the Hub refuses (" in said and "push_license" not in said
+    assert "push_license" in refusal(pretrained, made, push_license="mine")
+
+
 def test_a_token_without_the_right_is_refused_late(server, made, pretrained):
     server.answers["repos/create"] = 403
     assert "is refused (403): the token may not write" in refusal(pretrained, made)
