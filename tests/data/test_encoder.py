@@ -179,8 +179,9 @@ def test_processes_end_when_their_parent_is_gone(parent, number, group):
 
 @needs_proc
 def test_an_interrupt_is_the_parent_s_alone(parent):
-    """Ctrl-C goes to all processes of a terminal."""
+    """Ctrl-C goes to the whole group, even before a process can ignore it."""
     process, pids = parent()
+    assert process.pid not in map(os.getpgid, pids)
     os.killpg(process.pid, signal.SIGINT)
     for pid in pids:
         os.kill(pid, signal.SIGINT)
