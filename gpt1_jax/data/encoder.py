@@ -171,8 +171,8 @@ def main() -> None:
     results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for what libraries print
     tokenizer = load_tokenizer(sys.argv[1])
-    with contextlib.suppress(EOFError, BrokenPipeError):
-        while True:
+    with contextlib.suppress(EOFError, BrokenPipeError, pickle.UnpicklingError):
+        while True:  # until the other process is gone, perhaps in the middle of a text
             text = pickle.load(sys.stdin.buffer)
             try:
                 found: Any = tuple(encode(tokenizer, text))

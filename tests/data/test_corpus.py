@@ -794,6 +794,19 @@ def test_prepare_reads_compressed_files_twice_and_then_never(
         assert count_reads() == [0] * 12
 
 
+def test_prepare_reads_once_more_only_what_it_could_not_keep(
+    data_config, tokenizer_config, packed, count_reads
+):
+    """Of compressed files, those that the tokenizer is trained on, if they are long."""
+    train = packed("books", " ".join(map(str, range(12))))
+    count_reads()  # of what is written
+    config = tokenizer_config(train_megabytes=0.004)
+    prepare_corpus(data_config(train=train), config, progress=False)
+    found = count_reads()
+    assert set(found) <= {1, 2, 3}
+    assert found.count(3) <= 2
+
+
 def test_prepare_cuts_the_end_off_where_no_documents_are_the_wanted_share(
     tmp_path, run, make_text
 ):

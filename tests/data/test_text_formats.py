@@ -14,6 +14,7 @@ import pytest
 from gpt1_jax import data
 from gpt1_jax.data import documents
 from gpt1_jax.data.corpus import prepare_corpus
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.separated import separate
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.errors import MissingPackage, UserError
@@ -226,6 +227,23 @@ def test_separated_documents_are_held_out_of_a_prepared_corpus(
     assert sorted(told) == list(range(len(STORIES)))
     assert 20 < corpus.valid.documents < 60
     assert [*corpus.documents] == [file]
+
+
+@pytest.mark.usefixtures("stories")
+def test_the_tokenizer_is_trained_on_what_is_not_held_out(
+    tmp_path, data_config, tokenizer_config, monkeypatch
+):
+    given, train = [], SentencePieceTokenizer.train
+
+    def note(lines, *arguments):
+        given.extend(lines)
+        return train(given, *arguments)
+
+    monkeypatch.setattr(SentencePieceTokenizer, "train", note)
+    data = data_config(train=str(tmp_path / "stories.txt"), document_separator=MARK)
+    corpus, _ = prepare_corpus(data, tokenizer_config(vocab_size=360), progress=False)
+    told = [line for line in given if line.startswith("Story")]
+    assert len(told) == corpus.train.documents == 400 - corpus.valid.documents < 400
 
 
 def test_a_mark_that_never_occurs_is_refused(stories):

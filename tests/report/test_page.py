@@ -191,7 +191,7 @@ def test_a_new_folder_and_what_a_kill_left_are_accepted(tmp_path):
     write(tmp_path)
     (tmp_path / f".report.md.{16 * 'a'}.partial").write_text("")
     (tmp_path / "plots" / f".zero_shot.png.{16 * '0'}.partial").write_text("")
-    for name in (".lock", "run.lock", f".writable-{16 * '0'}"):
+    for name in (".lock", "run.lock", f".{16 * '0'}.partial"):
         (tmp_path / name).write_text("")
     page.refuse_other_files(epath.Path(tmp_path), ["zero_shot"])
     with pytest.raises(FileExistsError, match="is a file"):
