@@ -186,9 +186,9 @@ def _plain(rows: list[str]) -> bytes:
 
 
 def _zst(rows: list[str]) -> bytes:
-    import zstandard
+    from backports import zstd
 
-    return zstandard.compress(_plain(rows))
+    return zstd.compress(_plain(rows))
 
 
 def _json(rows: list[str]) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from etils import epath
 
 from benchmarks.experiments import ngram_baseline
-from gpt1_jax.data.shards import SplitCounts, open_corpus, write_record
+from gpt1_jax.data.shards import CorpusWriter, open_corpus
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.runs.resume import saved_digests
@@ -115,16 +115,10 @@ def test_discounts_by_hand_and_fallback():
 
 
 def _write_corpus(directory, train, valid, words):
-    counts = []
-    for name, parts in (
-        ("train", np.split(train, [len(train) // 3])),
-        ("valid", [valid]),
-    ):
-        for index, part in enumerate(parts):
-            part.tofile(directory / f"{name}-{index:05d}.bin")
-        sizes = [len(part) for part in parts]
-        counts.append(SplitCounts(1, sum(sizes), words, 5 * words, tuple(sizes)))
-    write_record(directory, "abc", np.dtype("<u2"), *counts, {}, {}, [])
+    writer = CorpusWriter(directory, "abc", np.dtype("<u2"))
+    for name, ids in (("train", train), ("valid", valid)):
+        writer.add(name, ids, words, 5 * words)
+    writer.finish({"train": 1, "valid": 1}, {}, {}, [])
 
 
 def test_script_prints_table_of_a_prepared_corpus(tmp_path, capsys):

@@ -30,7 +30,7 @@ def test_the_script_times_tokenizers_on_the_same_text(make_text, tmp_path, cores
 def test_the_script_prepares_the_same_text_in_files_of_each_format(
     make_text, tmp_path, monkeypatch
 ):
-    pytest.importorskip("zstandard")
+    pytest.importorskip("backports.zstd")
     monkeypatch.setattr(
         prepare_text, "_in_new_process", lambda work, *arguments: work(*arguments)
     )

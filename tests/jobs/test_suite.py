@@ -119,7 +119,10 @@ def test_a_task_without_data_is_skipped_and_named(
     ("lines", "message"),
     [
         (rows("rte", 7, 0), "RTE: The training split holds 7 examples, fewer than one"),
-        ([{"sentence1": "a"}], "rte/train.jsonl:1: the example has no label"),
+        (
+            [{"sentence1": "a", "sentence2": "b"}],
+            "rte/train.jsonl:1: the example has no label",
+        ),
     ],
 )
 def test_a_later_task_that_cannot_be_trained_on_is_refused_first(
