@@ -24,6 +24,7 @@ from gpt1_jax.data.text import brief, refuse_other_name
 from gpt1_jax.data.text_files import (
     FORMATS,
     LONGEST_LINE,
+    LONGEST_LIST,
     STANDARD_INPUT,
     check_can_unpack,
     format_of,
@@ -33,7 +34,6 @@ from gpt1_jax.data.text_files import (
 )
 from gpt1_jax.errors import UserError, find_named
 
-_LONGEST_LIST = 1 << 28  # characters; of JSON, which is held in memory
 _PIECE_CHARACTERS = 1 << 16  # of training text; many small pieces are slow
 
 Rows = Iterator[tuple[str, dict[Any, Any]]]  # where a row is, and its cells by column
@@ -248,9 +248,9 @@ def _read_list(begin: str, lines: Iterator[str], name: str) -> list[Any]:
     for line in lines:
         parts.append(line)
         size += len(line)
-        if size > _LONGEST_LIST:
+        if size > LONGEST_LIST:
             raise UserError(
-                f"{name} is a list of over {_LONGEST_LIST >> 20} MB; write its objects "
+                f"{name} is a list of over {LONGEST_LIST >> 20} MB; write its objects "
                 f"on lines, for example with jq -c '.[]' {name}"
             )
     found: list[Any] = _parse_json("".join(parts), name)

@@ -11,7 +11,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from gpt1_jax.data import records
+from gpt1_jax.data import records, text_files
 from gpt1_jax.data.records import (
     cell_text,
     read_input,
@@ -49,6 +49,15 @@ def test_rows_have_their_line_and_cells_by_column(rows, format_name, data, mark)
     assert (one["x"], one["y"].split()) == ("1", ["a", "b"])
     assert two == {"x": "2", "y": "c"}
     assert (where, last) == ("a:3", "a:5")
+
+
+def test_a_json_list_on_one_line_may_be_longer_than_a_line_of_text(rows, monkeypatch):
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 100)
+    data = json.dumps([{"text": "x" * 90}, {"text": "y" * 90}]).encode()
+    assert [cells["text"][0] for _, cells in rows(data, "json")] == ["x", "y"]
+    monkeypatch.setattr(text_files, "LONGEST_LIST", 150)
+    with pytest.raises(UserError, match=r"^a:1: the line has more .* with jq -c"):
+        rows(data, "json")
 
 
 def test_rows_of_a_json_list_have_their_place_in_it(rows):
