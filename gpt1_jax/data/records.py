@@ -14,6 +14,7 @@ import itertools
 import json
 import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ from gpt1_jax.data.text_files import (
 )
 from gpt1_jax.errors import UserError, find_named
 
+_BEGINS_JSON = re.compile(r"\s*(\{|\[\s*(\{|$))")  # its first line
 _PIECE_CHARACTERS = 1 << 16  # of training text; many small pieces are slow
 
 Rows = Iterator[tuple[str, dict[Any, Any]]]  # where a row is, and its cells by column
@@ -117,8 +119,8 @@ def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str,
 
     Args:
       source: a file, or "-" for standard input. A file of `FORMATS` holds rows, any
-        other plain lines. Standard input does too, unless it begins with "{": then it
-        holds JSON.
+        other plain lines. Standard input does too, unless it begins with an object or
+        a list of them: then it holds JSON.
       content: the name of a line in messages, such as "example".
 
     Yields:
@@ -150,7 +152,7 @@ def _plain_rows(source: str) -> Iterator[Any]:
         begun: list[str] = []  # up to the first line that is not blank
         while not (begun and begun[-1].strip()) and (line := next(lines, "")):
             begun.append(line)
-        is_json = may_be_json and "".join(begun).lstrip().startswith("{")
+        is_json = may_be_json and _BEGINS_JSON.match("".join(begun))
         lines = itertools.chain(begun, lines)
         yield from _read_json(lines, name) if is_json else plain_lines(lines, name)
 

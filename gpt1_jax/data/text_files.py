@@ -121,7 +121,7 @@ def open_file(
     """
     name = str(source)
     if or_standard_input and source == STANDARD_INPUT:
-        opened: Any = contextlib.nullcontext(sys.stdin.buffer)
+        name, opened = "standard input", contextlib.nullcontext[Any](sys.stdin.buffer)
     else:
         try:
             opened = locate(name).open("rb")

@@ -1,12 +1,15 @@
 """Rows of JSON, CSV and TSV: their cells, and files that are refused."""
 
 import csv
+import io
 import json
 import math
+import sys
 import time
 import tracemalloc
 from datetime import date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -193,6 +196,18 @@ def test_what_is_given_to_a_model_is_text_or_rows(tmp_path, name, content, messa
     with pytest.raises(UserError, match=f"{name} {message}") as raised:
         list(read_input(str(tmp_path / name), "prompt"))
     assert "\n" not in str(raised.value) and "iconv" not in str(raised.value)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_standard_input_may_be_a_json_list(monkeypatch, indent):
+    def read(data):
+        buffer = io.BufferedReader(io.BytesIO(data))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
+        return [row for _, row in read_input("-", "prompt")]
+
+    objects = [{"prompt": "one"}, {"prompt": "two"}]
+    assert read(json.dumps(objects, indent=indent).encode()) == objects
+    assert read(b"[1] is a footnote\n") == ["[1] is a footnote"]
 
 
 def test_a_published_table_may_have_more_cells_or_fewer(rows, caplog):

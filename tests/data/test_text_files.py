@@ -58,6 +58,17 @@ def test_standard_input_may_be_compressed(monkeypatch, compression):
         assert file.read().decode() == TEXT
 
 
+def test_messages_call_standard_input_that(monkeypatch):
+    for data in (b"version https://git-lfs.github.com/spec/v1\n", b"\x1f\x8bcut"):
+        buffer = io.BufferedReader(io.BytesIO(data))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
+        with (
+            pytest.raises(UserError, match=r"^standard input is (a Git LFS|damaged)"),
+            open_file("-", or_standard_input=True) as file,
+        ):
+            file.read()
+
+
 def test_frames_that_follow_each_other_are_one_text(tmp_path):
     skipped = b"P*M\x18\4\0\0\0size"  # as pzstd writes
     path = tmp_path / "a.txt.zst"

@@ -400,9 +400,7 @@ def test_labels_of_bytes_are_refused_not_named_as_python_writes_them(tmp_path):
     table = {"a": ["1", "2"], "b": ["x", "y"], "label": [b"no", b"yes"]}
     parquet.write_table(pyarrow.table(table), tmp_path / "train.parquet")
     config = custom_config(tmp_path / "train.parquet", labels=())
-    with pytest.raises(
-        UserError, match=r"row 1: label b'no' is neither text nor a num"
-    ):
+    with pytest.raises(UserError, match=r"row 1: label b'no' is neither text nor"):
         select_tasks(config)
 
 
