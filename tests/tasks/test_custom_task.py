@@ -326,6 +326,8 @@ def test_training_file_that_is_missing_is_refused(tmp_path):
         select_tasks(custom_config(labels=()))
     with pytest.raises(MissingData, match="does not exist"):
         select_tasks(custom_config(tmp_path / "train.jsonl", labels=()))
+    with pytest.raises(UserError, match=r"data\.train='.*' is a folder; name a file"):
+        select_tasks(custom_config(tmp_path, labels=()))
 
 
 def test_a_name_of_the_papers_is_not_ones_own():
