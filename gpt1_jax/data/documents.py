@@ -252,7 +252,7 @@ def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Pa
 
     Raises:
       FileNotFoundError: if an entry names nothing.
-      UserError: if a file is empty, or there is no entry between the commas.
+      UserError: if a file is empty or a pipe, or there is no entry between the commas.
     """
     files: dict[str, epath.Path] = {}
     for entry in filter(None, split_paths(paths)):
@@ -268,7 +268,9 @@ def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Pa
         raise UserError(f"{key}={paths!r} names no file.")
     for path in files.values():
         if path.exists() and not path.stat().length:
-            raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
+            is_file = is_remote(path) or os.path.isfile(path)
+            what = "empty" if is_file else "no file, but a pipe or a device"
+            raise UserError(f"{path} is {what}; remove it or leave it out of {key}.")
     return sorted(files.values(), key=lambda path: (_unpacked(path), str(path)))
 
 

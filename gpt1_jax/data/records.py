@@ -14,6 +14,7 @@ import itertools
 import json
 import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from gpt1_jax.data.text import brief, refuse_other_name
 from gpt1_jax.data.text_files import (
     FORMATS,
     LONGEST_LINE,
+    LONGEST_LIST,
     STANDARD_INPUT,
     check_can_unpack,
     format_of,
@@ -33,7 +35,7 @@ from gpt1_jax.data.text_files import (
 )
 from gpt1_jax.errors import UserError, find_named
 
-_LONGEST_LIST = 1 << 28  # characters; of JSON, which is held in memory
+_BEGINS_JSON = re.compile(r"\s*(\{|\[\s*(\{|$))")  # its first line
 _PIECE_CHARACTERS = 1 << 16  # of training text; many small pieces are slow
 
 Rows = Iterator[tuple[str, dict[Any, Any]]]  # where a row is, and its cells by column
@@ -117,8 +119,8 @@ def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str,
 
     Args:
       source: a file, or "-" for standard input. A file of `FORMATS` holds rows, any
-        other plain lines. Standard input does too, unless it begins with "{": then it
-        holds JSON.
+        other plain lines. Standard input does too, unless it begins with an object or
+        a list of them: then it holds JSON.
       content: the name of a line in messages, such as "example".
 
     Yields:
@@ -150,7 +152,7 @@ def _plain_rows(source: str) -> Iterator[Any]:
         begun: list[str] = []  # up to the first line that is not blank
         while not (begun and begun[-1].strip()) and (line := next(lines, "")):
             begun.append(line)
-        is_json = may_be_json and "".join(begun).lstrip().startswith("{")
+        is_json = may_be_json and _BEGINS_JSON.match("".join(begun))
         lines = itertools.chain(begun, lines)
         yield from _read_json(lines, name) if is_json else plain_lines(lines, name)
 
@@ -248,9 +250,9 @@ def _read_list(begin: str, lines: Iterator[str], name: str) -> list[Any]:
     for line in lines:
         parts.append(line)
         size += len(line)
-        if size > _LONGEST_LIST:
+        if size > LONGEST_LIST:
             raise UserError(
-                f"{name} is a list of over {_LONGEST_LIST >> 20} MB; write its objects "
+                f"{name} is a list of over {LONGEST_LIST >> 20} MB; write its objects "
                 f"on lines, for example with jq -c '.[]' {name}"
             )
     found: list[Any] = _parse_json("".join(parts), name)

@@ -29,6 +29,7 @@ FORMATS = {  # of rows, by the suffix of a file's name
 }
 unpacked_sizes: dict[str, int] = {}  # of compressed files read to their end, by name
 LONGEST_LINE = 1 << 26  # characters: more than any book has
+LONGEST_LIST = 1 << 28  # of JSON, which is held in memory
 _PIECE_BYTES = 1 << 18
 _HEAD_BYTES = 64
 
@@ -120,7 +121,7 @@ def open_file(
     """
     name = str(source)
     if or_standard_input and source == STANDARD_INPUT:
-        opened: Any = contextlib.nullcontext(sys.stdin.buffer)
+        name, opened = "standard input", contextlib.nullcontext[Any](sys.stdin.buffer)
     else:
         try:
             opened = locate(name).open("rb")
@@ -229,24 +230,26 @@ def read_lines(
     Raises:
       UserError: as `read_pieces`, or naming a line that is longer than any book.
     """
-    number, begun = 1, ""  # a line that may go on in the next piece
+    most = LONGEST_LIST if may_be_json else LONGEST_LINE
+    number, begun, size = 1, list[str](), 0  # a line that may go on in the next piece
     for piece in read_pieces(file, name, may_be_json=may_be_json):
-        text, begun = begun + piece, ""
-        for line in split_lines(text):
-            if begun:
-                yield begun
-                number += 1
-            begun = line
-        if begun.endswith("\n"):
-            yield begun
-            number, begun = number + 1, ""
-        elif len(begun) > LONGEST_LINE:
+        begun.append(piece)
+        size += len(piece)
+        if "\n" in piece or "\r" in piece:
+            *lines, last = split_lines("".join(begun))
+            yield from lines
+            number += len(lines)
+            if last.endswith("\n"):
+                yield last
+                number, last = number + 1, ""
+            begun, size = [last], len(last)
+        if size > most:
+            jq = "; write a list's objects on lines with jq -c '.[]'" * may_be_json
             raise UserError(
-                f"{name}:{number}: the line has more than {LONGEST_LINE:,} "
-                "characters, which no text has; leave the file out."
+                f"{name}:{number}: the line has more than {most:,} characters, which "
+                f"no text has; leave the file out{jq}."
             )
-    if begun:
-        yield begun
+    yield from split_lines("".join(begun))
 
 
 def split_lines(text: str) -> Iterator[str]:

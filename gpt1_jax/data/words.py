@@ -168,7 +168,9 @@ def read_column(source: str, column: str, text_column: str = "") -> Iterator[Wor
                 f"{where}: the column {column!r} holds {brief(cells[column])}, not a "
                 "word; remove the row, or write its word."
             )
-        previous, text = text, str(cells[text_column]) if text_column else ""
+        previous = text
+        if text_column:
+            text = cell_text(cells[text_column], text_column, where)
         number += not number or text != previous
         yield Word(number, end=len(word), word=word, where=where, cells=cells)
     if not names:

@@ -233,9 +233,8 @@ def _prepare_own(data: PairsDataConfig, file: str, record: Record) -> Record:
     if context.strip():
         context = f"{context.rstrip()} "
     more = {_context_column(data): context, _GOOD: good}
-    return record._replace(
-        columns={**columns, **more}, subset=str(cell(data.paradigm, file))
-    )
+    paradigm = cell_text(cell(data.paradigm, file), data.paradigm, record.where)
+    return record._replace(columns={**columns, **more}, subset=paradigm)
 
 
 # --- pairs as tokens ------------------------------------------------------------

@@ -396,7 +396,7 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
 
     Raises:
       MissingData: if no file is given, or it does not exist.
-      UserError: if the file is of another kind, or a line cannot be read.
+      UserError: if it is a folder or a file of another kind, or a line cannot be read.
     """
     if not paths.get(split):
         raise MissingData(
@@ -406,6 +406,10 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
     path = locate(paths[split])
     if not path.exists():
         raise MissingData(f"The {split} file {path} does not exist{from_where(path)}.")
+    if path.is_dir():
+        raise UserError(
+            f"config.data.{split}={paths[split]!r} is a folder; name a file."
+        )
     yield from read_records(path)
 
 

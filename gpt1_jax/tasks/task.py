@@ -381,15 +381,15 @@ def label_name(value: Any, where: str) -> str:
     Raises:
       UserError: if it is neither.
     """
-    if isinstance(value, list | dict):
+    if isinstance(value, list | dict | bytes):
         raise UserError(f"{where}: label {brief(value)} is neither text nor a number.")
     return str(value).strip()
 
 
 def label_key(name: str) -> str:
     """The same for labels that differ only in case, Unicode form or as 1 and 1.0."""
-    name = unicodedata.normalize("NFC", name).casefold()
-    return re.sub(r"(?<=^\d)(\d*)\.0+$", r"\1", name)
+    whole = re.fullmatch(r"(-?[0-9]+)\.0*", name)
+    return whole[1] if whole else unicodedata.normalize("NFC", name).casefold()
 
 
 def _whole_number(value: Any) -> int:

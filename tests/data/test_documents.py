@@ -235,6 +235,9 @@ def test_text_documents_empty_file_is_named(books):
     (books / "empty.txt").touch()
     with pytest.raises(ValueError, match=r"empty\.txt is empty"):
         text_documents(str(books), KEY)
+    os.mkfifo(books / "pipe")
+    with pytest.raises(UserError, match=r"pipe is no file, but a pipe or a device"):
+        text_documents(str(books / "pipe"), KEY)
 
 
 def test_text_document_stamp_changes_with_size_and_time(tmp_path):

@@ -1,17 +1,20 @@
 """Rows of JSON, CSV and TSV: their cells, and files that are refused."""
 
 import csv
+import io
 import json
 import math
+import sys
 import time
 import tracemalloc
 from datetime import date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from gpt1_jax.data import records
+from gpt1_jax.data import records, text_files
 from gpt1_jax.data.records import (
     cell_text,
     read_input,
@@ -49,6 +52,15 @@ def test_rows_have_their_line_and_cells_by_column(rows, format_name, data, mark)
     assert (one["x"], one["y"].split()) == ("1", ["a", "b"])
     assert two == {"x": "2", "y": "c"}
     assert (where, last) == ("a:3", "a:5")
+
+
+def test_a_json_list_on_one_line_may_be_longer_than_a_line_of_text(rows, monkeypatch):
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 100)
+    data = json.dumps([{"text": "x" * 90}, {"text": "y" * 90}]).encode()
+    assert [cells["text"][0] for _, cells in rows(data, "json")] == ["x", "y"]
+    monkeypatch.setattr(text_files, "LONGEST_LIST", 150)
+    with pytest.raises(UserError, match=r"^a:1: the line has more .* with jq -c"):
+        rows(data, "json")
 
 
 def test_rows_of_a_json_list_have_their_place_in_it(rows):
@@ -184,6 +196,18 @@ def test_what_is_given_to_a_model_is_text_or_rows(tmp_path, name, content, messa
     with pytest.raises(UserError, match=f"{name} {message}") as raised:
         list(read_input(str(tmp_path / name), "prompt"))
     assert "\n" not in str(raised.value) and "iconv" not in str(raised.value)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_standard_input_may_be_a_json_list(monkeypatch, indent):
+    def read(data):
+        buffer = io.BufferedReader(io.BytesIO(data))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
+        return [row for _, row in read_input("-", "prompt")]
+
+    objects = [{"prompt": "one"}, {"prompt": "two"}]
+    assert read(json.dumps(objects, indent=indent).encode()) == objects
+    assert read(b"[1] is a footnote\n") == ["[1] is a footnote"]
 
 
 def test_a_published_table_may_have_more_cells_or_fewer(rows, caplog):

@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import sys
+import time
 import tracemalloc
 from types import SimpleNamespace
 
@@ -55,6 +56,17 @@ def test_standard_input_may_be_compressed(monkeypatch, compression):
     )
     with open_file("-", or_standard_input=True) as file:
         assert file.read().decode() == TEXT
+
+
+def test_messages_call_standard_input_that(monkeypatch):
+    for data in (b"version https://git-lfs.github.com/spec/v1\n", b"\x1f\x8bcut"):
+        buffer = io.BufferedReader(io.BytesIO(data))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
+        with (
+            pytest.raises(UserError, match=r"^standard input is (a Git LFS|damaged)"),
+            open_file("-", or_standard_input=True) as file,
+        ):
+            file.read()
 
 
 def test_frames_that_follow_each_other_are_one_text(tmp_path):
@@ -155,6 +167,14 @@ def test_a_line_longer_than_any_book_is_named(monkeypatch):
     monkeypatch.setattr(text_files, "_PIECE_BYTES", 1 << 12)
     with pytest.raises(UserError, match=r"^a:2: the line has more than 16,384 char"):
         list(read_lines(io.BytesIO(b"one\n" + LONG), "a"))
+
+
+def test_the_time_for_a_long_line_grows_with_its_length_alone(monkeypatch):
+    monkeypatch.setattr(text_files, "_PIECE_BYTES", 16)
+    line = b"x" * (1 << 20)
+    begin = time.process_time()
+    assert list(map(len, read_lines(io.BytesIO(line), "a"))) == [1 << 20]
+    assert time.process_time() - begin < 5  # a minute, if each piece is copied again
 
 
 TOKENS = np.random.default_rng(0).geometric(0.002, 2000)

@@ -1,6 +1,7 @@
 """Words keep their places; windows hold each word once, after its context; files."""
 
 import collections
+import json
 import os
 
 import hypothesis
@@ -445,6 +446,13 @@ def test_rows_keep_their_cells(write, name):
     assert [str(row.cells["RT"] or "") for row in found] == ["250", "", "310"]
     first = 1 if name == "a.jsonl" else 2
     assert found[2].where.endswith(f"{name}:{first + 2}")
+
+
+def test_a_text_without_a_name_is_not_the_text_none(write):
+    rows = [{"word": "a", "item": item} for item in (None, "", "None")]
+    content = "".join(json.dumps(row) + "\n" for row in rows)
+    found = read_column(write("a.jsonl", content), "word", "item")
+    assert [row.line for row in found] == [1, 1, 2]
 
 
 def test_the_order_of_keys_means_nothing(write):

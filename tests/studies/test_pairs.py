@@ -157,6 +157,13 @@ def test_columns_are_named_and_the_better_one_too(tmp_path):
         assert by_text["three"].subset == "y"
 
 
+def test_a_paradigm_without_a_name_is_not_the_paradigm_none(tmp_path):
+    pair = {"sentence_good": "one", "sentence_bad": "two"}
+    rows = [{**pair, "kind": kind} for kind in (None, "None", 3)]
+    found = own(tmp_path, rows, paradigm="kind")
+    assert sorted(each.subset for each in found.examples) == ["", "3", "None"]
+
+
 def test_items_may_have_several_sentences(tmp_path):
     rows = [
         {"options": ["a", "bc", "d"], "good": 2},

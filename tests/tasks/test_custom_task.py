@@ -326,6 +326,8 @@ def test_training_file_that_is_missing_is_refused(tmp_path):
         select_tasks(custom_config(labels=()))
     with pytest.raises(MissingData, match="does not exist"):
         select_tasks(custom_config(tmp_path / "train.jsonl", labels=()))
+    with pytest.raises(UserError, match=r"data\.train='.*' is a folder; name a file"):
+        select_tasks(custom_config(tmp_path, labels=()))
 
 
 def test_a_name_of_the_papers_is_not_ones_own():
@@ -368,6 +370,8 @@ def test_blanks_around_columns_and_labels_mean_nothing(tmp_path):
     [
         ((1, "x", 1.0), "'1.0'", "'1' of .*train.jsonl:1"),
         (("1", "x", 1.0), "'1.0'", "'1' of .*train.jsonl:1"),
+        ((-1, 1, -1.0), "'-1.0'", "'-1' of .*train.jsonl:1"),
+        (("10.", 1, 10), "'10'", "'10.' of .*train.jsonl:1"),
         ((False, "x", "false"), "'false'", "'False' of .*train.jsonl:1"),
         (("TRUE", "x", "True"), "'True'", "'TRUE' of .*train.jsonl:1"),
         (
@@ -390,6 +394,16 @@ def test_labels_written_in_two_ways_are_named(training_file, labels, first, seco
 def test_the_number_1_and_the_text_1_are_one_label(training_file):
     (task,), _ = select_tasks(custom_config(training_file((1, "1", 0)), labels=()))
     assert task.target.labels == ("0", "1")
+
+
+def test_labels_of_bytes_are_refused_not_named_as_python_writes_them(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = {"a": ["1", "2"], "b": ["x", "y"], "label": [b"no", b"yes"]}
+    parquet.write_table(pyarrow.table(table), tmp_path / "train.parquet")
+    config = custom_config(tmp_path / "train.parquet", labels=())
+    with pytest.raises(UserError, match=r"row 1: label b'no' is neither text nor"):
+        select_tasks(config)
 
 
 @pytest.mark.parametrize(
