@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
@@ -85,7 +86,7 @@ class _Unpacked(io.RawIOBase):
 
 def format_of(name: str) -> str:
     """The format of rows in a file, by its name; "" if it is none of `FORMATS`."""
-    return FORMATS.get(epath.Path(unpacked_name(name)).suffix, "")
+    return FORMATS.get(os.path.splitext(unpacked_name(name))[1], "")
 
 
 def unpacked_name(name: str) -> str:

@@ -198,6 +198,12 @@ def test_what_is_given_to_a_model_is_text_or_rows(tmp_path, name, content, messa
     assert "\n" not in str(raised.value) and "iconv" not in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+def test_input_at_an_address_is_refused(name):
+    with pytest.raises(UserError, match="cannot be opened: use a local path"):
+        list(read_input(f"https://example.org/{name}", "prompt"))
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 def test_standard_input_may_be_a_json_list(monkeypatch, indent):
     def read(data):
