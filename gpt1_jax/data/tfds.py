@@ -54,9 +54,7 @@ def open_dataset(
         raise UserError(f"{where} must be NAME:SPLIT, for example lm1b:train.")
     folder = data_dir or "its default folder"
     try:
-        builder = _prepared(name, data_dir)
-        if builder is None:
-            builder = _prepare(name, data_dir, folder, say)
+        builder = _prepared(name, data_dir) or _prepare(name, data_dir, folder, say)
         return Opened(builder.info, builder.as_data_source(split))
     except _CannotPrepare as error:
         ways = ". Or ".join(way for way in (error.way_out, otherwise) if way)
@@ -257,10 +255,11 @@ def shared_rows(spec: str, other: str, data_dir: str) -> int:
       other: NAME:SPLIT of the other split.
       data_dir: TFDS' folder; empty for its default.
     """
+    ranges, others = _ranges(spec, data_dir), _ranges(other, data_dir)
     return sum(
         max(0, min(stop, other_stop) - max(start, other_start))
-        for file, start, stop in _ranges(spec, data_dir)
-        for other_file, other_start, other_stop in _ranges(other, data_dir)
+        for file, start, stop in ranges
+        for other_file, other_start, other_stop in others
         if file == other_file
     )
 
