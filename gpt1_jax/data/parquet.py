@@ -31,7 +31,7 @@ def read_rows(name: str, column: str = "") -> Rows:
       UserError: if the file is damaged, encrypted or no Parquet file, has two columns
         of one name, or holds text that is not UTF-8.
     """
-    if unpacked_name(name) != name.lower():
+    if unpacked_name(name) != name:
         raise UserError(f"{name} is a compressed file of Parquet; unpack it first.")
     number = 0
     with open_file(name) as file:

@@ -84,13 +84,12 @@ class _Unpacked(io.RawIOBase):
 
 def format_of(name: str) -> str:
     """The format of rows in a file, by its name; "" if it is none of `FORMATS`."""
-    return FORMATS.get(epath.Path(unpacked_name(name)).suffix, "")
+    return FORMATS.get(epath.Path(unpacked_name(name)).suffix.lower(), "")
 
 
 def unpacked_name(name: str) -> str:
-    """A file's name in lower case, without the suffix of a compressed file."""
-    name = name.lower()
-    return name.removesuffix(next(filter(name.endswith, SUFFIXES), ""))
+    """A file's name or path without the suffix of a compressed file, in any case."""
+    return name.rpartition(".")[0] if name.lower().endswith(SUFFIXES) else name
 
 
 def check_can_unpack(name: str) -> None:

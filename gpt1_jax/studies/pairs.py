@@ -166,15 +166,13 @@ def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
                 f"config.data.files: {path} ends in {path.suffix!r}; pairs are read "
                 f"from {', '.join(FORMATS)}."
             )
-        name = Path(path.name[: len(unpacked_name(path.name))]).stem
+        name = Path(unpacked_name(path.name)).stem
         if name in tasks:
             raise UserError(
                 f"config.data.files names two files {name!r}, whose scores would have "
                 "one name; rename one."
             )
         tasks[name] = _own_task(data, str(path), name)
-    if not tasks:
-        raise UserError(f"config.data.files={data.files!r} names no file.")
     return list(tasks.values())
 
 
