@@ -368,10 +368,9 @@ def _read_table(
                 f"{len(names)}.{_separator_hint(names)}"
             )
     if short:
-        logging.warning(
-            "%d rows with too few columns are left out; the first is %s.",
-            len(short),
-            short[0],
+        warn_once(
+            f"{len(short)} rows with too few columns are left out; the first is "
+            f"{short[0]}."
         )
 
 
