@@ -41,7 +41,7 @@ class HeldOut(str):
     """A piece of a document's text that is held out for validation."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Document:
     """A named text that is read block by block, whenever it is needed.
 
@@ -68,12 +68,8 @@ class Document:
     count: int = 1
     held_out: int = 0
     length: int = 0
-    _digest: str | None = dataclasses.field(
-        default=None, init=False, repr=False, compare=False
-    )
-    _kept: list[str] | None = dataclasses.field(
-        default=None, init=False, repr=False, compare=False
-    )
+    _digest: str | None = dataclasses.field(default=None, init=False, repr=False)
+    _kept: list[str] | None = dataclasses.field(default=None, init=False, repr=False)
 
     def blocks(self) -> Iterator[str]:
         """The text, cut as `cut_blocks` does. Reading it all makes its digest known.
