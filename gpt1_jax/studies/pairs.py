@@ -14,8 +14,8 @@ from pathlib import Path
 
 from gpt1_jax.data.documents import find_files
 from gpt1_jax.data.files import locate
-from gpt1_jax.data.records import cell_text, require_column
-from gpt1_jax.data.text_files import FORMATS, format_of, unpacked_name
+from gpt1_jax.data.records import cell_text, check_can_read, require_column
+from gpt1_jax.data.text_files import FORMATS, unpacked_name
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.interop.datasets import fetch_tasks
@@ -161,11 +161,7 @@ def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
     """A task for each file."""
     tasks: dict[str, ZeroShotTask] = {}
     for path in find_files(data.files, "config.data.files", tuple(FORMATS)):
-        if not format_of(path.name):
-            raise UserError(
-                f"config.data.files: {path} ends in {path.suffix!r}; pairs are read "
-                f"from {', '.join(FORMATS)}."
-            )
+        check_can_read(path)
         name = Path(unpacked_name(path.name)).stem
         if name in tasks:
             raise UserError(
