@@ -239,7 +239,7 @@ def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Pa
       suffixes: what folders are searched for.
 
     Raises:
-      FileNotFoundError: if an entry names nothing.
+      FileNotFoundError: if an entry names nothing, or a link leads nowhere.
       UserError: if a file is empty, or there is no entry between the commas.
     """
     files: dict[str, epath.Path] = {}
@@ -255,7 +255,12 @@ def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Pa
     if paths and not files:
         raise UserError(f"{key}={paths!r} names no file.")
     for path in files.values():
-        if path.exists() and not path.stat().length:
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{key} finds {path}, a link to a file that is not there; remove the "
+                "link, or name the files without it."
+            )
+        if not path.stat().length:
             raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
     return sorted(
         files.values(), key=lambda path: (unpacked_name(str(path)), str(path))
@@ -286,13 +291,6 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
 
 
 def _document(path: epath.Path, key: str, field: str, skip_empty: bool) -> Document:
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{key} finds {path}, a link to a file that is not there; remove the link, "
-            "or name the files without it."
-        ) from None
     stamp = file_stamp(path)
     chunks: Callable[[], Iterable[str]]
     if field and format_of(path.name):
@@ -306,7 +304,8 @@ def _document(path: epath.Path, key: str, field: str, skip_empty: bool) -> Docum
             refuse_other_name(f"{key}: {path}")
         check_can_unpack(str(path))
         chunks = functools.partial(read_plain_text, path, may_be_json=not field)
-    size = stat.length if unpacked_name(path.name) == path.name else None
+    is_packed = unpacked_name(path.name) != path.name
+    size = None if is_packed else path.stat().length
     return Document(str(path), stamp, size, chunks)
 
 
