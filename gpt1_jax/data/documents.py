@@ -17,13 +17,7 @@ from etils import epath
 
 from gpt1_jax.config.checks import split_paths
 from gpt1_jax.config.sections import DataConfig
-from gpt1_jax.data.files import (
-    file_stamp,
-    files_below,
-    from_where,
-    is_remote,
-    locate,
-)
+from gpt1_jax.data.files import file_stamp, files_below, from_where, is_remote, locate
 from gpt1_jax.data.text import refuse_other_name
 from gpt1_jax.data.text_files import (
     check_can_unpack,

@@ -19,12 +19,7 @@ from gpt1_jax.data.text_files import FORMATS, unpacked_name
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.interop.datasets import fetch_tasks
-from gpt1_jax.studies.answers import (
-    CANDIDATES,
-    Answers,
-    ZeroShotTask,
-    encode_answers,
-)
+from gpt1_jax.studies.answers import CANDIDATES, Answers, ZeroShotTask, encode_answers
 from gpt1_jax.studies.blimp import FIELDS, PARADIGMS, TERMS
 from gpt1_jax.studies.config import PairsDataConfig
 from gpt1_jax.tasks.batches import draw_examples
@@ -93,10 +88,7 @@ def _blimp_task(term: str, paradigms: Sequence[str]) -> ZeroShotTask:
             text=(),
             choices=("sentence_good", "sentence_bad"),
         ),
-        target=Target(
-            labels=("good", "bad"),
-            column=_GOOD,
-        ),
+        target=Target(labels=("good", "bad"), column=_GOOD),
         metrics=("accuracy",),
         published=Published(
             prepare=_prepare_blimp,
@@ -190,10 +182,7 @@ def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
             fewer_choices=listed,
             may_be_empty="all",  # a context; an empty sentence is refused as an answer
         ),
-        target=Target(
-            labels=CANDIDATES if listed else data.sentences,
-            column=_GOOD,
-        ),
+        target=Target(labels=CANDIDATES if listed else data.sentences, column=_GOOD),
         metrics=("accuracy",),
         published=Published(
             prepare=functools.partial(_prepare_own, data, name),
