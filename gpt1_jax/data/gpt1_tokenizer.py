@@ -37,7 +37,8 @@ class GPT1Tokenizer(Tokenizer):
             import spacy  # noqa: F401
         self._files = {self._ENCODER: encoder_text, self._MERGES: merges_text}
         vocabulary: dict[str, int] = json.loads(encoder_text)
-        merges = [tuple(line.split()) for line in merges_text.split("\n")[1:-1]]
+        lines = merges_text.split("\n")[1:-1]
+        merges = [(left, right) for left, right in map(str.split, lines)]
         if sorted(vocabulary.values()) != list(range(len(vocabulary))):
             raise UserError(f"{self._ENCODER}: ids are not 0..{len(vocabulary) - 1}.")
         self._symbols = {index: symbol for symbol, index in vocabulary.items()}
