@@ -456,7 +456,8 @@ def nothing_left(text: str, where: str) -> UserError:
 def _last_spans(parts: Sequence[Word], stop: int) -> list[tuple[int, int]]:
     """The spans of the parts of a word whose tokens are the last before `stop`."""
     sizes = [len(part.ids) for part in parts]
-    return [*itertools.pairwise(itertools.accumulate(sizes, initial=stop - sum(sizes)))]
+    borders = itertools.accumulate(sizes, initial=stop - sum(sizes))
+    return list(itertools.pairwise(borders))
 
 
 def _num_begun(spans: Sequence[tuple[int, int]]) -> int:
