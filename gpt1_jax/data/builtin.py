@@ -1,8 +1,6 @@
 """The built-in corpus: the documentation that is on every machine."""
 
 import ast
-import collections
-import contextlib
 import functools
 import gc
 import importlib.metadata
@@ -13,7 +11,7 @@ import platform
 import re
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from gpt1_jax.config.sections import DataConfig
@@ -54,8 +52,11 @@ def builtin_documents(cache_dir: Path, say: Callable[[str], None]) -> list[Docum
     if not texts:
         again = " again: the collected file is damaged" if path.exists() else ""
         say(f"Collecting the documentation on this machine, once{again}.")
-        with _no_garbage_collection():
+        gc.disable()  # one of its callbacks, JAX's, can lose a signal's exception
+        try:
             texts = _collect_docstrings([name for name in versions if name in PACKAGES])
+        finally:
+            gc.enable()
         write_whole(path, json.dumps(texts, indent=0))
 
     return [
@@ -72,23 +73,6 @@ def _read(path: Path) -> dict[str, str]:
         return {}
     whole = isinstance(texts, dict) and all(isinstance(t, str) for t in texts.values())
     return texts if whole else {}
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Switches the garbage collector off for a while.
-
-    Syntax trees hold no cycles, but building them would trigger it all the time. If a
-    signal arrives while one of its callbacks runs (JAX has one), the signal's exception
-    is lost.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _collect_docstrings(packages: list[str]) -> dict[str, str]:
@@ -124,23 +108,10 @@ def _docstrings(file: Path) -> list[str]:
             tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return []
-    found = (ast.get_docstring(node) for node in _documented(tree))
+    documented = (node for node in ast.walk(tree) if isinstance(node, Documented))
+    found = (ast.get_docstring(node) for node in documented)
     prose = (unwrap(text) for text in found if text and len(text) >= 80)
     return [text for text in prose if text]
-
-
-def _documented(tree: ast.Module) -> Iterator[Documented]:
-    """The nodes that can have a docstring, breadth first.
-
-    `ast.walk` also visits every expression, and takes twice as long as the parser.
-    """
-    nodes: collections.deque[ast.AST] = collections.deque([tree])
-    while nodes:
-        node = nodes.popleft()
-        if isinstance(node, Documented):
-            yield node
-        for field in ("body", "handlers", "orelse", "finalbody", "cases"):
-            nodes.extend(getattr(node, field, ()))
 
 
 def unwrap(text: str) -> str:

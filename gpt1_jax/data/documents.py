@@ -17,13 +17,7 @@ from etils import epath
 
 from gpt1_jax.config.checks import split_paths
 from gpt1_jax.config.sections import DataConfig
-from gpt1_jax.data.files import (
-    file_stamp,
-    files_below,
-    from_where,
-    is_remote,
-    locate,
-)
+from gpt1_jax.data.files import file_stamp, files_below, from_where, is_remote, locate
 from gpt1_jax.data.text import refuse_other_name
 from gpt1_jax.data.text_files import (
     check_can_unpack,
@@ -41,7 +35,7 @@ class HeldOut(str):
     """A piece of a document's text that is held out for validation."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Document:
     """A named text that is read block by block, whenever it is needed.
 
@@ -68,12 +62,8 @@ class Document:
     count: int = 1
     held_out: int = 0
     length: int = 0
-    _digest: str | None = dataclasses.field(
-        default=None, init=False, repr=False, compare=False
-    )
-    _kept: list[str] | None = dataclasses.field(
-        default=None, init=False, repr=False, compare=False
-    )
+    _digest: str | None = dataclasses.field(default=None, init=False, repr=False)
+    _kept: list[str] | None = dataclasses.field(default=None, init=False, repr=False)
 
     def blocks(self) -> Iterator[str]:
         """The text, cut as `cut_blocks` does. Reading it all makes its digest known.
@@ -167,9 +157,6 @@ def cut_blocks(chunks: Iterable[str]) -> Iterator[str]:
 
 COMMA_HINT = r" Write \, for a comma in a name, and in a glob [[] for [."
 TRAIN_KEY, VALID_KEY = "config.data.train", "config.data.valid"
-
-
-_RECORDS = "gpt1_jax.data.records"
 _PLAIN, _ROWS = (".txt", ".text", ".md"), (".jsonl", ".ndjson", ".parquet")
 # Other kinds in a folder of texts, such as tables, may describe the texts.
 
@@ -197,19 +184,14 @@ def find_text(
 
 def refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
     """Refuses documents that are named for both splits, by whatever path."""
-    trained = {_identity(document) for document in train}
+    trained = {os.path.realpath(document.name) for document in train}
     for document in valid:
-        if _identity(document) in trained:
+        if os.path.realpath(document.name) in trained:
             raise UserError(
                 f"{document.name} is named by {TRAIN_KEY} and by {VALID_KEY}; the "
                 "validation loss would be that of text trained on. Leave it out of one "
                 f"of them, or leave {VALID_KEY} empty to hold out a part of the text."
             )
-
-
-def _identity(document: Document) -> str:
-    is_file = os.path.exists(document.name)
-    return os.path.realpath(document.name) if is_file else document.name
 
 
 def text_documents(
@@ -251,7 +233,7 @@ def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Pa
       suffixes: what folders are searched for.
 
     Raises:
-      FileNotFoundError: if an entry names nothing.
+      FileNotFoundError: if an entry names nothing, or a link leads nowhere.
       UserError: if a file is empty or a pipe, or there is no entry between the commas.
     """
     files: dict[str, epath.Path] = {}
@@ -267,18 +249,18 @@ def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Pa
     if paths and not files:
         raise UserError(f"{key}={paths!r} names no file.")
     for path in files.values():
-        if path.exists() and not path.stat().length:
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{key} finds {path}, a link to a file that is not there; remove the "
+                "link, or name the files without it."
+            )
+        if not path.stat().length:
             is_file = is_remote(path) or os.path.isfile(path)
             what = "empty" if is_file else "no file, but a pipe or a device"
             raise UserError(f"{path} is {what}; remove it or leave it out of {key}.")
-    return sorted(files.values(), key=lambda path: (_unpacked(path), str(path)))
-
-
-def _unpacked(path: epath.PathLike) -> str:
-    """The path without the suffix of a compressed file."""
-    name = os.fspath(path)
-    packed = unpacked_name(name) != name.lower()
-    return name.rpartition(".")[0] if packed else name
+    return sorted(
+        files.values(), key=lambda path: (unpacked_name(str(path)), str(path))
+    )
 
 
 def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
@@ -291,7 +273,7 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
         return [
             found
             for found in files_below(path)
-            if unpacked_name(found.name).endswith(suffixes)
+            if unpacked_name(found.name).lower().endswith(suffixes)
             and not any(x.startswith(".") for x in found.relative_to(path).parts)
         ]
     if path.exists():
@@ -305,17 +287,11 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
 
 
 def _document(path: epath.Path, key: str, field: str, skip_empty: bool) -> Document:
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"{key} finds {path}, a link to a file that is not there; remove the link, "
-            "or name the files without it."
-        ) from None
     stamp = file_stamp(path)
     chunks: Callable[[], Iterable[str]]
     if field and format_of(path.name):
-        records = find_named(_RECORDS, str(path), f"leave it out of {key}")
+        needed_by, otherwise = str(path), f"leave it out of {key}"
+        records = find_named("gpt1_jax.data.records", needed_by, otherwise)
         records.check_can_read(path)
         chunks = functools.partial(records.read_texts, path, key, field, skip_empty)
         stamp += f"-{field}" + "-skip_empty" * skip_empty
@@ -324,8 +300,9 @@ def _document(path: epath.Path, key: str, field: str, skip_empty: bool) -> Docum
             refuse_other_name(f"{key}: {path}")
         check_can_unpack(str(path))
         chunks = functools.partial(read_plain_text, path, may_be_json=not field)
-    is_packed = _unpacked(path) != str(path)
-    return Document(str(path), stamp, None if is_packed else stat.length, chunks)
+    is_packed = unpacked_name(path.name) != path.name
+    size = None if is_packed else path.stat().length
+    return Document(str(path), stamp, size, chunks)
 
 
 # --- which documents are held out for validation ------------------------------
@@ -366,7 +343,7 @@ def hold_out(
 
 
 def _position(document: Document) -> str:
-    name = Path(_unpacked(document.name)).name
+    name = Path(unpacked_name(document.name)).name
     return hashlib.sha256(name.encode()).hexdigest()
 
 

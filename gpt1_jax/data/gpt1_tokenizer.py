@@ -37,10 +37,8 @@ class GPT1Tokenizer(Tokenizer):
             import spacy  # noqa: F401
         self._files = {self._ENCODER: encoder_text, self._MERGES: merges_text}
         vocabulary: dict[str, int] = json.loads(encoder_text)
-        merges = [
-            (left, right)
-            for left, right in (line.split() for line in merges_text.split("\n")[1:-1])
-        ]
+        lines = merges_text.split("\n")[1:-1]
+        merges = [(left, right) for left, right in map(str.split, lines)]
         if sorted(vocabulary.values()) != list(range(len(vocabulary))):
             raise UserError(f"{self._ENCODER}: ids are not 0..{len(vocabulary) - 1}.")
         self._symbols = {index: symbol for symbol, index in vocabulary.items()}
@@ -91,8 +89,8 @@ class GPT1Tokenizer(Tokenizer):
     def _learn(self, chunks: set[str]) -> None:
         """Finds the ids of those chunks that are not known."""
         if self._num_chars > _MOST_CHARS:
-            for known in (self._ids, self._in_context):
-                known.clear()
+            self._ids.clear()
+            self._in_context.clear()
             self._encode_word.cache_clear()
             self._num_chars = 0
         parts = {c: _split_punctuation(c) for c in chunks.difference(self._ids)}
@@ -129,17 +127,13 @@ class GPT1Tokenizer(Tokenizer):
 
     @classmethod
     def load(cls, directory: epath.Path) -> "GPT1Tokenizer":
-        missing = [
-            n for n in (cls._ENCODER, cls._MERGES) if not (directory / n).exists()
-        ]
-        if missing:
+        files = [directory / name for name in (cls._ENCODER, cls._MERGES)]
+        if missing := [file.name for file in files if not file.exists()]:
             raise FileNotFoundError(
                 f"{directory} lacks {' and '.join(missing)}; config.tokenizer.path "
                 "must name the `model/` folder of openai/finetune-transformer-lm."
             )
-        return cls(
-            *((directory / n).read_text("utf-8") for n in (cls._ENCODER, cls._MERGES))
-        )
+        return cls(*(file.read_text("utf-8") for file in files))
 
 
 def _repaired_lines(text: str) -> Iterator[str]:

@@ -7,12 +7,7 @@ from typing import Any
 import tokenizers
 from etils import epath
 
-from gpt1_jax.data.tokenizers import (
-    DOCUMENT_ENDS,
-    NEWLINE,
-    Tokenizer,
-    texts_digest,
-)
+from gpt1_jax.data.tokenizers import DOCUMENT_ENDS, NEWLINE, Tokenizer, texts_digest
 from gpt1_jax.errors import UserError
 
 _RULES_FILE = "tokenizer.json"

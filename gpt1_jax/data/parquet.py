@@ -31,15 +31,15 @@ def read_rows(name: str, column: str = "") -> Rows:
       UserError: if the file is damaged, encrypted or no Parquet file, has two columns
         of one name, or holds text that is not UTF-8.
     """
-    if unpacked_name(name) != name.lower():
+    if unpacked_name(name) != name:
         raise UserError(f"{name} is a compressed file of Parquet; unpack it first.")
     number = 0
     with open_file(name) as file:
         try:
             opened = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
-            stripped = {each: each.strip() for each in opened.schema_arrow.names}
-            check_names([each.strip() for each in opened.schema_arrow.names], name)
-            used = [each for each, plain in stripped.items() if plain == column]
+            every = opened.schema_arrow.names
+            check_names([each.strip() for each in every], name)
+            used = [each for each in every if each.strip() == column]
             for index in range(opened.num_row_groups):
                 group = opened.metadata.row_group(index)
                 row_bytes = group.total_byte_size // max(group.num_rows, 1)
@@ -47,7 +47,7 @@ def read_rows(name: str, column: str = "") -> Rows:
                 for batch in opened.iter_batches(
                     rows, [index], used or None, use_threads=False
                 ):
-                    names = [stripped[each] for each in batch.schema.names]
+                    names = [each.strip() for each in batch.schema.names]
                     columns = [each.to_pylist() for each in batch.columns]
                     for cells in zip(*columns, strict=True):
                         number += 1

@@ -81,12 +81,9 @@ def read_rows(
         UTF-8, broken JSON or CSV, half of a character, or the wrong number of cells.
     """
     name = str(source)
-    format_name = format_name or format_of(name)
     if not format_name:
-        raise UserError(
-            f"{name} ends in {epath.Path(name).suffix!r}; rows are read from "
-            f"{', '.join(FORMATS)}, compressed or not."
-        )
+        check_can_read(source)
+        format_name = format_of(name)
     if format_name == "parquet":
         yield from _parquet(name).read_rows(name, column)
         return
@@ -100,14 +97,21 @@ def read_rows(
 
 
 def check_can_read(path: epath.PathLike) -> None:
-    """Refuses a file that a missing package would read, before any work.
+    """Refuses a file that holds no rows or that no package here reads, by its name.
 
     Raises:
       MissingPackage: naming the package.
+      UserError: naming the suffixes of files of rows.
     """
-    check_can_unpack(str(path))
-    if format_of(str(path)) == "parquet":
-        _parquet(str(path))
+    name = str(path)
+    check_can_unpack(name)
+    if not format_of(name):
+        raise UserError(
+            f"{name} ends in {epath.Path(name).suffix!r}; rows are read from "
+            f"{', '.join(FORMATS)}, compressed or not."
+        )
+    if format_of(name) == "parquet":
+        _parquet(name)
 
 
 def _parquet(name: str) -> Any:
@@ -370,10 +374,9 @@ def _read_table(
                 f"{len(names)}.{_separator_hint(names)}"
             )
     if short:
-        logging.warning(
-            "%d rows with too few columns are left out; the first is %s.",
-            len(short),
-            short[0],
+        warn_once(
+            f"{len(short)} rows with too few columns are left out; the first is "
+            f"{short[0]}."
         )
 
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from etils import epath
 
-from gpt1_jax.data.files import is_remote, locate
+from gpt1_jax.data.files import locate
 from gpt1_jax.data.text import refuse_lfs_pointer, refuse_other_content
 from gpt1_jax.errors import UserError, from_extra
 
@@ -86,13 +86,12 @@ class _Unpacked(io.RawIOBase):
 
 def format_of(name: str) -> str:
     """The format of rows in a file, by its name; "" if it is none of `FORMATS`."""
-    return FORMATS.get(os.path.splitext(unpacked_name(name))[1], "")
+    return FORMATS.get(os.path.splitext(unpacked_name(name))[1].lower(), "")
 
 
 def unpacked_name(name: str) -> str:
-    """A file's name in lower case, without the suffix of a compressed file."""
-    name = name.lower()
-    return name.removesuffix(next(filter(name.endswith, SUFFIXES), ""))
+    """A file's name or path without the suffix of a compressed file, in any case."""
+    return name.rpartition(".")[0] if name.lower().endswith(SUFFIXES) else name
 
 
 def check_can_unpack(name: str) -> None:
@@ -132,9 +131,9 @@ def open_file(
                 f"{name} cannot be read ({error.strerror}); name another file{another}."
             ) from error
     with opened as file:
-        if is_remote(name):  # gcsfs' files read no part of a line
+        if not hasattr(file, "peek"):  # gcsfs' files, which read no part of a line
             file = io.BufferedReader(file, _PIECE_BYTES)
-        head = _head(file)
+        head = file.peek(_HEAD_BYTES)[:_HEAD_BYTES]  # a pipe cannot be rewound
         refuse_lfs_pointer(head, name)
         hows = (how for mark, how in _UNPACK.items() if head.startswith(mark))
         unpack = next(hows, None)
@@ -146,15 +145,6 @@ def open_file(
         unpacked = _Unpacked(unpack(file), name)
         yield io.BufferedReader(unpacked, _PIECE_BYTES)
         unpacked_sizes[name] = unpacked.size
-
-
-def _head(file: Any) -> bytes:
-    """The first bytes of an open file, which stay to be read."""
-    if hasattr(file, "peek"):  # also of a pipe, which cannot be rewound
-        return bytes(file.peek(_HEAD_BYTES)[:_HEAD_BYTES])
-    head = file.read(_HEAD_BYTES)
-    file.seek(0)
-    return bytes(head)
 
 
 # --- text -----------------------------------------------------------------------

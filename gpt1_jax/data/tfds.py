@@ -54,15 +54,14 @@ def open_dataset(
         raise UserError(f"{where} must be NAME:SPLIT, for example lm1b:train.")
     folder = data_dir or "its default folder"
     try:
-        builder = _prepared(name, data_dir)
-        if builder is None:
-            builder = _prepare(name, data_dir, folder, say)
+        builder = _prepared(name, data_dir) or _prepare(name, data_dir, folder, say)
         return Opened(builder.info, builder.as_data_source(split))
     except _CannotPrepare as error:
-        ways = ". Or ".join(way for way in (error.way_out, otherwise) if way)
+        problem, way_out = error.args
         raise MissingData(
             f"{where}: the dataset is not prepared in {folder}, and TFDS cannot "
-            f"prepare it here: {error.problem}. {ways}."
+            f"prepare it here: {str(problem).rstrip('.')}. {way_out}"
+            f"{otherwise and '. Or ' + otherwise}."
         ) from error
     except tfds.core.DatasetNotFoundError as error:  # its message lists them all
         raise UserError(
@@ -83,11 +82,7 @@ def open_dataset(
 
 
 class _CannotPrepare(Exception):
-    """TFDS cannot prepare a dataset: why, and a way out, which may be empty."""
-
-    def __init__(self, problem: object, way_out: str):
-        self.problem, self.way_out = str(problem).rstrip("."), way_out
-        super().__init__(self.problem)
+    """TFDS cannot prepare a dataset; its arguments are why, and a way out."""
 
 
 def _prepared(name: str, data_dir: str) -> Any:
@@ -143,9 +138,10 @@ def _prepare(name: str, data_dir: str, folder: str, say: Callable[[str], None]) 
             name, data_dir=data_dir or None, file_format="array_record"
         )
         manual = getattr(builder, "MANUAL_DOWNLOAD_INSTRUCTIONS", None) or ""
+        size = int(builder.info.download_size or 0)
         say(
             f"{name} is not prepared in {folder}; TFDS downloads and prepares it now, "
-            f"once{_size(builder)}."
+            f"once{f' ({size / 1e6:,.1f} MB)' if size else ''}."
         )
         # What TFDS keeps on Google Cloud Storage is TFRecord.
         config = tfds.download.DownloadConfig(try_download_gcs=False)
@@ -163,11 +159,6 @@ def _prepare(name: str, data_dir: str, folder: str, say: Callable[[str], None]) 
         problem = f"that needs the package {cause.name}"  # which TFDS leaves out
         way_out = f"Install it with pip install {cause.name}"
         raise _CannotPrepare(problem, way_out) from error
-
-
-def _size(builder: Any) -> str:
-    size = builder.info.download_size
-    return f" ({int(size) / 1e6:,.1f} MB)" if size else ""
 
 
 # --- a corpus -----------------------------------------------------------------
@@ -257,10 +248,11 @@ def shared_rows(spec: str, other: str, data_dir: str) -> int:
       other: NAME:SPLIT of the other split.
       data_dir: TFDS' folder; empty for its default.
     """
+    ranges, others = _ranges(spec, data_dir), _ranges(other, data_dir)
     return sum(
         max(0, min(stop, other_stop) - max(start, other_start))
-        for file, start, stop in _ranges(spec, data_dir)
-        for other_file, other_start, other_stop in _ranges(other, data_dir)
+        for file, start, stop in ranges
+        for other_file, other_start, other_stop in others
         if file == other_file
     )
 

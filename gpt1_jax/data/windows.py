@@ -50,12 +50,6 @@ class TrainWindows:
     def __len__(self) -> int:
         return self._num_steps
 
-    def __repr__(self) -> str:
-        return (
-            f"TrainWindows(seq_len={self._seq_len}, batch_size={self._batch_size}, "
-            f"windows_per_epoch={self._per_epoch}, seed={self._seed})"
-        )
-
     def __getitem__(self, step: int) -> np.ndarray:
         """[rows, T] int32, this host's windows of one step."""
         return np.stack(

@@ -30,7 +30,6 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
 _WORD = re.compile(r"\S+")
-_SHOWN = 40  # characters of a word in a message
 _TEXT = ".txt"
 
 
@@ -80,7 +79,8 @@ def check_words_source(source: str, words_column: str) -> None:
     Raises:
       UserError: naming the endings, or the key that is missing or should not be set.
     """
-    is_text, is_table = unpacked_name(source).endswith(_TEXT), bool(format_of(source))
+    is_text = unpacked_name(source).lower().endswith(_TEXT)
+    is_table = bool(format_of(source))
     if not (is_text or is_table):
         raise UserError(
             f"config.input={source!r} must end in {_TEXT} (text) or in "
@@ -441,7 +441,7 @@ def _check_fits(parts: Sequence[Word], num_tokens: int, max_seq_len: int) -> Non
         raise nothing_left(text, where)
     if 1 + num_tokens >= max_seq_len:
         raise UserError(
-            f"{where}: the word {text[:_SHOWN]!r} has {num_tokens} tokens; this model "
+            f"{where}: the word {brief(text)} has {num_tokens} tokens; this model "
             f"reads {max_seq_len} at a time, some before the word. Leave it out or, if "
             "the language is written without spaces, put them between its words."
         )
@@ -450,18 +450,16 @@ def _check_fits(parts: Sequence[Word], num_tokens: int, max_seq_len: int) -> Non
 def nothing_left(text: str, where: str) -> UserError:
     """The error for text that encodes to no token."""
     return UserError(
-        f"{where}: nothing is left of {text[:_SHOWN]!r} without its invisible "
+        f"{where}: nothing is left of {brief(text)} without its invisible "
         "characters; leave it out."
     )
 
 
 def _last_spans(parts: Sequence[Word], stop: int) -> list[tuple[int, int]]:
     """The spans of the parts of a word whose tokens are the last before `stop`."""
-    spans: list[tuple[int, int]] = []
-    for part in reversed(parts):
-        spans.append((stop - len(part.ids), stop))
-        stop -= len(part.ids)
-    return spans[::-1]
+    sizes = [len(part.ids) for part in parts]
+    borders = itertools.accumulate(sizes, initial=stop - sum(sizes))
+    return list(itertools.pairwise(borders))
 
 
 def _num_begun(spans: Sequence[tuple[int, int]]) -> int:
@@ -493,15 +491,15 @@ def punctuation_apart(tokenizer: Tokenizer, word: Word) -> Iterator[Word]:
     begin, first = _longest(tokenizer, text, ids, 1)
     size, count = _longest(tokenizer, text, ids[first:], -1)
     end, stop = len(text) - size, len(ids) - count
-    for part, tokens in (
-        ((0, begin), ids[:first]),
-        ((begin, end), ids[first:stop]),
-        ((end, len(text)), ids[stop:]),
+    for start, part, tokens in (
+        (0, text[:begin], ids[:first]),
+        (begin, text[begin:end], ids[first:stop]),
+        (end, text[end:], ids[stop:]),
     ):
-        if part[0] < part[1]:
-            start, end_of_part = (word.start + offset for offset in part)
+        if part:
+            start += word.start
             yield word._replace(
-                start=start, end=end_of_part, word=text[slice(*part)], ids=tokens
+                start=start, end=start + len(part), word=part, ids=tokens
             )
 
 
@@ -519,9 +517,7 @@ def _longest(
     Returns:
       How many characters and how many tokens it has.
     """
-    most = 0
-    while _is_punctuation(text[::direction][most]):
-        most += 1
+    most = len(list(itertools.takewhile(_is_punctuation, text[::direction])))
     if not most:
         return 0, 0
     # Decoded together, since a token may be only one byte of a character.

@@ -74,10 +74,8 @@ class Answers(NamedTuple):
     @property
     def all_windows(self) -> list[ReadingWindow]:
         """All windows to score: first those on which the threshold is chosen."""
-        return [
-            *(self.threshold_on.windows if self.threshold_on else ()),
-            *self.windows,
-        ]
+        others = self.threshold_on.windows if self.threshold_on else []
+        return others + self.windows
 
     @property
     def labels(self) -> np.ndarray:

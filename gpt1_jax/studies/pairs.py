@@ -14,17 +14,12 @@ from pathlib import Path
 
 from gpt1_jax.data.documents import find_files
 from gpt1_jax.data.files import locate
-from gpt1_jax.data.records import cell_text, require_column
-from gpt1_jax.data.text_files import FORMATS, format_of, unpacked_name
+from gpt1_jax.data.records import cell_text, check_can_read, require_column
+from gpt1_jax.data.text_files import FORMATS, unpacked_name
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.interop.datasets import fetch_tasks
-from gpt1_jax.studies.answers import (
-    CANDIDATES,
-    Answers,
-    ZeroShotTask,
-    encode_answers,
-)
+from gpt1_jax.studies.answers import CANDIDATES, Answers, ZeroShotTask, encode_answers
 from gpt1_jax.studies.blimp import FIELDS, PARADIGMS, TERMS
 from gpt1_jax.studies.config import PairsDataConfig
 from gpt1_jax.tasks.batches import draw_examples
@@ -93,10 +88,7 @@ def _blimp_task(term: str, paradigms: Sequence[str]) -> ZeroShotTask:
             text=(),
             choices=("sentence_good", "sentence_bad"),
         ),
-        target=Target(
-            labels=("good", "bad"),
-            column=_GOOD,
-        ),
+        target=Target(labels=("good", "bad"), column=_GOOD),
         metrics=("accuracy",),
         published=Published(
             prepare=_prepare_blimp,
@@ -161,20 +153,14 @@ def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
     """A task for each file."""
     tasks: dict[str, ZeroShotTask] = {}
     for path in find_files(data.files, "config.data.files", tuple(FORMATS)):
-        if not format_of(path.name):
-            raise UserError(
-                f"config.data.files: {path} ends in {path.suffix!r}; pairs are read "
-                f"from {', '.join(FORMATS)}."
-            )
-        name = Path(path.name[: len(unpacked_name(path.name))]).stem
+        check_can_read(path)
+        name = Path(unpacked_name(path.name)).stem
         if name in tasks:
             raise UserError(
                 f"config.data.files names two files {name!r}, whose scores would have "
                 "one name; rename one."
             )
         tasks[name] = _own_task(data, str(path), name)
-    if not tasks:
-        raise UserError(f"config.data.files={data.files!r} names no file.")
     return list(tasks.values())
 
 
@@ -196,10 +182,7 @@ def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
             fewer_choices=listed,
             may_be_empty="all",  # a context; an empty sentence is refused as an answer
         ),
-        target=Target(
-            labels=CANDIDATES if listed else data.sentences,
-            column=_GOOD,
-        ),
+        target=Target(labels=CANDIDATES if listed else data.sentences, column=_GOOD),
         metrics=("accuracy",),
         published=Published(
             prepare=functools.partial(_prepare_own, data, name),

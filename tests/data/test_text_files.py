@@ -133,7 +133,7 @@ def test_a_git_lfs_pointer_is_called_that(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "unpacked"), [("A.TXT.GZ", "a.txt"), ("a.zst", "a"), ("a.gz.b", "a.gz.b")]
+    ("name", "unpacked"), [("A.TXT.GZ", "A.TXT"), ("a.zst", "a"), ("a.gz.b", "a.gz.b")]
 )
 def test_a_name_is_told_without_its_compression(name, unpacked):
     assert unpacked_name(name) == unpacked

@@ -248,6 +248,10 @@ def pickled(folder):
     (folder / "meta.pkl").write_bytes(b"\x80\4N.")
 
 
+def dangling(folder):
+    (folder / "a.bin").symlink_to(folder / "gone.bin")
+
+
 REFUSED = [
     (too_high, "holds ids from 1 to 300, but the tokenizer's are from 0 to 299"),
     (negative, "holds ids from -100 to 2, but"),
@@ -263,6 +267,7 @@ REFUSED = [
     (cut_datatrove, "holds 199 bytes, not the 200 of 100 ids"),
     (damaged_note, r"a.ds.metadata does not begin with NAME\|2 or NAME\|4"),
     (both_splits, "finds files of both splits, train and val; name them with"),
+    (dangling, "finds .*a.bin, a link to a file that is not there; remove the"),
     (pickled, "names no file. A folder is searched for .bin, .npy, .ds"),
 ]
 

@@ -250,7 +250,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"missing\.jsonl' names no file"):
         select(tmp_path / "missing.jsonl")
     (tmp_path / "a.txt").write_text("a\tb\n")
-    with pytest.raises(UserError, match=r"ends in '\.txt'; pairs are read from \.json"):
+    with pytest.raises(UserError, match=r"ends in '\.txt'; rows are read from \.json"):
         select(tmp_path / "a.txt")
     for name in ("one/a.jsonl", "two/a.jsonl"):
         write_lines(tmp_path / name, [pair(1)])
