@@ -210,17 +210,21 @@ def read_texts(
             yield "".join(texts)
             texts, size = [], 0
     yield "".join(texts)
-    if num_empty:
-        warn_once(
-            f"{num_empty:,} rows without text are passed over; the first is "
-            f"{first_empty}."
-        )
+    warn_left_out(num_empty, "without text", first_empty)
 
 
-@functools.cache  # as text is read twice
-def warn_once(message: str) -> None:
-    """Logs a warning, unless it was logged before."""
-    logging.warning("%s", message)
+@functools.cache
+def warn_left_out(number: int, lacking: str, first: str) -> None:
+    """Warns of rows that are left out, unless it did before: text is read twice.
+
+    Args:
+      number: how many; nothing is said of none.
+      lacking: why, as "without text".
+      first: where the first is.
+    """
+    if number:
+        rows = "one row" if number == 1 else f"{number:,} rows"
+        logging.warning("Left out %s %s; the first is %s.", rows, lacking, first)
 
 
 def _missing_field(where: str, field: str, there: Iterable[Any], key: str) -> str:
@@ -373,11 +377,7 @@ def _read_table(
                 f"{where}: the row has {len(row)} columns, and the first line has "
                 f"{len(names)}.{_separator_hint(names)}"
             )
-    if short:
-        warn_once(
-            f"{len(short)} rows with too few columns are left out; the first is "
-            f"{short[0]}."
-        )
+    warn_left_out(len(short), "with too few columns", short[0] if short else "")
 
 
 def check_names(names: Sequence[Any], where: str) -> None:

@@ -32,7 +32,7 @@ from gpt1_jax.data.records import (
     read_json_object,
     read_rows,
     require_column,
-    warn_once,
+    warn_left_out,
 )
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.text_files import SUFFIXES
@@ -267,11 +267,7 @@ def check_records(
         else:
             if example is not None:
                 examples.append(example._replace(number=number))
-    if empty:
-        warn_once(
-            f"{task.title}: {len(empty):,} rows without text are passed over; the "
-            f"first is {empty[0]}."
-        )
+    warn_left_out(len(empty), "without text", empty[0] if empty else "")
     return examples
 
 

@@ -221,7 +221,7 @@ def test_a_published_table_may_have_more_cells_or_fewer(rows, caplog):
     options = dict(as_published=True, skip_short=True)
     assert rows(data, "tsv", **options) == [("a:2", {"x": "3", "y": "2"})]
     assert caplog.messages == [
-        "2 rows with too few columns are left out; the first is a:3."
+        "Left out 2 rows with too few columns; the first is a:3."
     ]
 
 
@@ -333,11 +333,11 @@ def test_empty_texts_are_refused_or_passed_over(texts, caplog):
         UserError, match=r"a\.jsonl:2: the field 'text' is empty.*skip_empty=True"
     ):
         texts(rows)
-    records.warn_once.cache_clear()
+    records.warn_left_out.cache_clear()
     for _ in range(2):  # a corpus is read twice
         assert texts(rows, skip_empty=True) == "one\ntwo\n"
     (message,) = caplog.messages
-    assert message.startswith("2 rows without text are passed over; the first is ")
+    assert message.startswith("Left out 2 rows without text; the first is ")
     assert message.endswith("a.jsonl:2.")
 
 

@@ -116,7 +116,7 @@ def test_empty_rows_are_passed_over_on_request(tmp_path, caplog, name):
     path = str(tmp_path / name)
     (document,) = documents.text_documents(path, KEY, "text", skip_empty=True)
     assert "".join(document.blocks()) == "one\ntwo\n"
-    assert "2 rows without text are passed over" in caplog.text
+    assert "Left out 2 rows without text" in caplog.text
     (strict,) = documents.text_documents(path, KEY, "text")
     assert strict.stamp != document.stamp
 

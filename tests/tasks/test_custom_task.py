@@ -436,7 +436,7 @@ def test_empty_rows_are_refused_by_line_or_passed_over(tmp_path, caplog, empty):
         (("one",), 0),
         (("two",), 2),
     ]
-    assert "2 rows without text are passed over; the first is" in caplog.text
+    assert "Left out 2 rows without text; the first is" in caplog.text
 
 
 @pytest.mark.parametrize("how", [template("{a} by {b}"), {"text": ("a", "b")}])

@@ -596,7 +596,7 @@ def test_official_short_rows_of_qqp_are_left_out_for_training(write, tmp_path, c
         examples = load(TASKS["qqp"], "train", "official", tmp_path)
     assert [e.text for e in examples] == [("Why?", "How?"), ("", "Who?")]
     assert caplog.messages == [
-        f"2 rows with too few columns are left out; the first is {path}:3."
+        f"Left out 2 rows with too few columns; the first is {path}:3."
     ]
     write("QQP/dev.tsv", rows)
     with pytest.raises(ValueError, match=r"dev\.tsv:3: the row has 4 columns, .* 6"):
