@@ -18,7 +18,6 @@ lacks 499 training examples; and it stores scores as float32.
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -80,18 +79,10 @@ def load_task(
       UserError: naming the file and line of a broken example, or a split whose
         examples are all too long; if the dev split is the training split.
     """
-    read = functools.partial(
-        load_split,
-        task,
-        source=config.source,
-        directory=config.dir,
-        paths=config.paths(),
-        skip_empty=config.skip_empty,
-    )
-    train, dev = read("train"), read("dev")
+    train, dev = (_load_configured(task, config, split) for split in ("train", "dev"))
     _refuse_same(task, train, dev)
     try:
-        test = read("test")
+        test = _load_configured(task, config, "test")
     except MissingData:
         if config.test:
             raise
@@ -226,15 +217,18 @@ def count_training_examples(task: Task, config: TaskDataConfig) -> int:
     Raises:
       MissingData, UserError: as `load_split` does.
     """
-    return len(
-        load_split(
-            task,
-            "train",
-            source=config.source,
-            directory=config.dir,
-            paths=config.paths(),
-            skip_empty=config.skip_empty,
-        )
+    return len(_load_configured(task, config, "train"))
+
+
+def _load_configured(task: Task, config: TaskDataConfig, split: str) -> list[Example]:
+    """The examples of a split, from where a configuration says."""
+    return load_split(
+        task,
+        split,
+        source=config.source,
+        directory=config.dir,
+        paths=config.paths(),
+        skip_empty=config.skip_empty,
     )
 
 
@@ -471,17 +465,7 @@ def _read_passages(folder: epath.Path, subset: str) -> Iterator[Record]:
 
 
 def _questions(passage: Mapping[str, Any], where: str, subset: str) -> Iterator[Record]:
-    """The questions of a RACE passage, one record each.
-
-    Args:
-      passage: the passage's columns, named as in TensorFlow Datasets.
-      where: its place, for messages.
-      subset: the records' subset.
-
-    Raises:
-      UserError: if a column is missing, or the numbers of questions, options and
-        answers differ.
-    """
+    """The questions of a RACE passage, whose columns are named as in TFDS."""
     for name in ("article", "questions", "options", "answers", "example_id"):
         require_column(passage, name, where)
     lists = [passage[name] for name in ("questions", "options", "answers")]
@@ -585,7 +569,7 @@ def check_new_examples(
 
 def _split_line(task: Task, line: str, where: str) -> dict[str, Any]:
     """The texts of a line by column."""
-    texts = line.split("\t")
+    texts: list[Any] = line.split("\t")
     num_choices = len(task.target.labels) if task.inputs.choices else 0
     names = [*task.inputs.text, *task.inputs.choices]
     wanted = len(task.inputs.text) + num_choices
@@ -594,8 +578,6 @@ def _split_line(task: Task, line: str, where: str) -> dict[str, Any]:
             f"{where}: {task.title} needs {wanted} texts separated by tabs, "
             f"{', '.join(names)}, but the line holds {len(texts)}."
         )
-    if len(task.inputs.choices) == 1:
-        return dict(
-            zip(names, [*texts[:-num_choices], texts[-num_choices:]], strict=True)
-        )
+    if len(task.inputs.choices) == 1:  # whose column holds a list
+        texts = [*texts[:-num_choices], texts[-num_choices:]]
     return dict(zip(names, texts, strict=True))
