@@ -113,9 +113,9 @@ def write_predictions(
     check_format(path)
     if with_text:
         check_columns(path, task)
-    values = _check_predictions(task, examples, predictions)
+    values = _checked("predictions", predictions, examples)
     if probabilities is not None:
-        _check_probabilities(task, probabilities, len(examples))
+        _checked("probabilities", probabilities, examples, len(task.target.labels))
     lines = []
     for number, (example, value) in enumerate(zip(examples, values, strict=True)):
         line: dict[str, Any] = {
@@ -211,32 +211,20 @@ def _label_name(task: Task, value: float) -> str | float:
     return task.target.labels[int(value)] if task.target.labels else float(value)
 
 
-def _check_predictions(
-    task: Task,
+def _checked(
+    name: str,
+    values: np.ndarray | Sequence[float],
     examples: Sequence[Example],
-    predictions: np.ndarray | Sequence[float],
+    *columns: int,
 ) -> np.ndarray:
-    values = np.asarray(predictions)
-    if values.shape != (len(examples),):
-        raise ValueError(
-            f"{task.title}: predictions of shape {values.shape} for {len(examples)} "
-            "examples."
-        )
-    broken = np.flatnonzero(~np.isfinite(values))
+    """The values as an array, if it is [N, *columns] and all are finite."""
+    values, shape = np.asarray(values), (len(examples), *columns)
+    if values.shape != shape:
+        raise ValueError(f"The {name} are of shape {values.shape}, not {shape}.")
+    broken = np.argwhere(~np.isfinite(values))
     if broken.size:
+        row = broken[0][0]
         raise UserError(
-            f"{examples[broken[0]].where}: the prediction {values[broken[0]]} is not a "
-            "finite number."
+            f"{examples[row].where}: of the {name}, {values[row]} is not finite."
         )
     return values
-
-
-def _check_probabilities(task: Task, probabilities: np.ndarray, count: int) -> None:
-    shape = np.shape(probabilities)
-    if shape != (count, len(task.target.labels)):
-        raise ValueError(
-            f"{task.title}: probabilities of shape {shape} for {count} examples and "
-            f"{len(task.target.labels)} labels."
-        )
-    if not np.isfinite(probabilities).all():
-        raise UserError(f"{task.title}: a probability is not a finite number.")

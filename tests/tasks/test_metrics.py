@@ -217,12 +217,6 @@ def test_majority_of_scores_correlates_with_nothing():
     assert result == {"n": 2, "pearson": 0.0, "spearman": 0.0}
 
 
-@pytest.mark.parametrize("labels", [[], [None]])
-def test_majority_needs_training_labels(labels):
-    with pytest.raises(ValueError, match="Made-up has no labels"):
-        majority(CLASSES, labels, [1])
-
-
 def test_metrics_do_not_load_jax():
     code = "import sys, gpt1_jax.tasks.metrics; print('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -297,7 +291,7 @@ WORDS = [("a fine film", 1), ("a dull film", 0), ("fine acting", 1), ("dull plot
 
 def test_a_bag_of_words_knows_labels_and_scores_by_their_words():
     dev = [("so fine", 1), ("very dull", 0)]
-    train = texts(CLASSES, [*WORDS, ("fine", None)] * 3)
+    train = texts(CLASSES, WORDS * 3)
     found = bag_of_words_baseline(CLASSES, train, texts(CLASSES, dev))
     assert (found["n"], found["accuracy"]) == (2, 1.0)
     dev = texts(SCORES, [*dev, ("nothing known", 1)])
