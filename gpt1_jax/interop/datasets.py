@@ -137,11 +137,7 @@ def _download(
 ) -> str:
     """The folder of a commit in the Hub's cache, with the files that match.
 
-    Args:
-      repository: the dataset.
-      listing: its files.
-      named: what messages call each pattern, by pattern.
-      optional: the patterns that may match nothing.
+    `named` says what messages call each pattern; those in `optional` may match nothing.
     """
     wanted: dict[str, None] = {}
     for pattern, each in named.items():

@@ -144,6 +144,7 @@ def _wanted(files: Sequence[str]) -> list[str]:
 
 
 def check_architecture(config: epath.Path, named: str) -> None:
+    """Refuses the `config.json` of another model than GPT-1."""
     kind = read_json(config).get("model_type")
     if kind != folders.MODEL_TYPE:
         raise UserError(

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import glob
 import itertools
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -222,8 +221,8 @@ def fetch_files(
         for name in damaged:
             _remove(folder / name)
     raise UserError(
-        f"{named}: the {damaged[0]} that arrived is not the one that the Hub lists, as "
-        "its checksum differs. It is removed; run the same command again."
+        f"{named}: {damaged[0]} did not arrive as the Hub lists it, by its checksum; "
+        "run the same command again."
     )
 
 
@@ -248,12 +247,6 @@ def _download(
             repo_type=repository.kind,
             allow_patterns=[glob.escape(name) for name in missing],
         )
-    lost = [name for name in missing if not os.path.isfile(f"{folder}/{name}")]
-    if lost:
-        raise UserError(
-            f"{named}: the Hub lists {lost[0]}, but did not send it; run the same "
-            "command again."
-        )
     print(
         f"Downloaded {len(missing):,} file{'s' * (len(missing) > 1)} "
         f"({megabytes(size)}) of {repository.address}, commit {listing.commit[:12]}.",
@@ -271,11 +264,13 @@ def _note_commit(repository: Repository, folder: Path) -> None:
 
 
 def _find_damaged(folder: Path, listing: Listing, names: Sequence[str]) -> list[str]:
-    """The files that are not those that the Hub lists."""
+    """The files that are lacking, or not those that the Hub lists."""
     from huggingface_hub.utils.sha import git_hash
 
     def is_damaged(name: str) -> bool:
         path, digest = folder / name, listing.files[name].digest
+        if not path.is_file():  # old clients give up without a word
+            return True
         if not digest and path.is_symlink():  # a large file's blob has its SHA-256
             blob = path.readlink().name
             digest = blob if len(blob) == _SHA256 else ""
@@ -290,7 +285,7 @@ def _find_damaged(folder: Path, listing: Listing, names: Sequence[str]) -> list[
 def _remove(path: Path) -> None:
     """Removes a file from the client's cache, and the blob that it links to."""
     blob = path.parent / path.readlink() if path.is_symlink() else path
-    path.unlink()
+    path.unlink(missing_ok=True)
     if blob.parent.name == "blobs":  # otherwise not the client's
         blob.unlink(missing_ok=True)
 

@@ -218,7 +218,9 @@ def test_weights_with_a_changed_byte_are_refused_and_fetched_again(
         return content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
 
     server.spoil = change_a_byte
-    assert "model.safetensors that arrived is not the one" in refusal(f"hf://{NAME}")
+    assert "model.safetensors did not arrive as the Hub lists" in refusal(
+        f"hf://{NAME}"
+    )
     assert not (tmp_path / "cache" / "gpt1_jax" / "hub").exists()
     server.spoil = sound
     model = gpt1_jax.load(f"hf://{NAME}")
