@@ -36,17 +36,10 @@ _PAIR = Inputs("pair", ("sentence1", "sentence2"))
 _PREMISE = {"premise": "sentence1", "hypothesis": "sentence2"}
 _LABELLED = {**_PREMISE, "label": "gold_label"}
 _NUMBERED = {**_PREMISE, "idx": "index"}
-_RACE_ON_HUB = "hf://datasets/ehovy/race"
-_GLUE_ON_HUB = "hf://datasets/nyu-mll/glue"
 # Subsets, which every source has alike.
 _MATCHED = ("matched", "mismatched")  # MNLI's, of the training genres and of others
 _AX = "ax"  # GLUE's diagnostic set, which is tested with MNLI
 _LEVELS = ("middle", "high")  # RACE's schools
-
-
-def _each(subsets: tuple[str, ...], place: str) -> dict[str, str]:
-    """A place for each subset, whose name is put into it."""
-    return {subset: place.format(subset) for subset in subsets}
 
 
 def _tfds(name: str) -> BySplit:
@@ -105,10 +98,7 @@ def _glue_task(
 ) -> Task:
     """A task of GLUE, whose folder and file for the leaderboard are named as it is.
 
-    Args:
-      files: the files of gluebenchmark.com; by default they have our columns.
-      test_rows: of the test split.
-      takes_names: whether the leaderboard takes the names of labels.
+    By default the files of gluebenchmark.com have our columns.
     """
     return Task(
         name,
@@ -125,12 +115,29 @@ def _glue_task(
     )
 
 
-def _super_glue(folder: str) -> BySplit:
-    """The files of super.gluebenchmark.com that have a line for each example."""
+def _mnli(place: str) -> BySplit:
+    """MNLI's splits and GLUE's diagnostics, by dataset and split put into a place."""
     return {
-        split: {"": FileLayout(f"{folder}/{name}.jsonl")}
-        for split, name in (("train", "train"), ("dev", "val"), ("test", "test"))
+        "train": {"": place.format("mnli", "train")},
+        "dev": {each: place.format("mnli", f"validation_{each}") for each in _MATCHED},
+        "test": {
+            **{each: place.format("mnli", f"test_{each}") for each in _MATCHED},
+            _AX: place.format("ax", "test"),
+        },
     }
+
+
+def _super_glue(name: str, folder: str = "") -> Published:
+    """A task of SuperGLUE; its authors' files are read if their folder is named."""
+    names = {"train": "train", "dev": "val", "test": "test"} if folder else {}
+    return Published(
+        tfds=_tfds(f"super_glue/{name}"),
+        hub=_hub(f"aps/super_glue/{name}"),
+        files={
+            split: {"": FileLayout(f"{folder}/{theirs}.jsonl")}
+            for split, theirs in names.items()
+        },
+    )
 
 
 _PAPER_TASKS = (
@@ -154,19 +161,8 @@ _PAPER_TASKS = (
         inputs=Inputs("pair", ("premise", "hypothesis")),
         target=Target(_NLI),
         published=Published(
-            tfds={
-                "train": {"": "glue/mnli:train"},
-                "dev": _each(_MATCHED, "glue/mnli:validation_{}"),
-                "test": {**_each(_MATCHED, "glue/mnli:test_{}"), _AX: "glue/ax:test"},
-            },
-            hub={
-                "train": {"": f"{_GLUE_ON_HUB}/mnli/train-*.parquet"},
-                "dev": _each(_MATCHED, _GLUE_ON_HUB + "/mnli/validation_{}-*.parquet"),
-                "test": {
-                    **_each(_MATCHED, _GLUE_ON_HUB + "/mnli/test_{}-*.parquet"),
-                    _AX: f"{_GLUE_ON_HUB}/ax/test-*.parquet",
-                },
-            },
+            tfds=_mnli("glue/{}:{}"),
+            hub=_mnli("hf://datasets/nyu-mll/glue/{}/{}-*.parquet"),
             files={
                 "train": {"": FileLayout("MNLI/train.tsv", _LABELLED)},
                 "dev": {
@@ -228,9 +224,15 @@ _PAPER_TASKS = (
         ),
         target=Target(("A", "B", "C", "D"), column="answer"),
         published=Published(
-            tfds={split: _each(_LEVELS, f"race/{{}}:{split}") for split in _SPLITS},
+            tfds={
+                split: {level: f"race/{level}:{split}" for level in _LEVELS}
+                for split in _SPLITS
+            },
             hub={
-                split: _each(_LEVELS, f"{_RACE_ON_HUB}/{{}}/{theirs}-*.parquet")
+                split: {
+                    level: f"hf://datasets/ehovy/race/{level}/{theirs}-*.parquet"
+                    for level in _LEVELS
+                }
                 for split, theirs in _THEIR_SPLITS.items()
             },
             files={
@@ -286,11 +288,7 @@ _PAPER_TASKS = (
             },
         ),
         target=Target(("choice1", "choice2")),
-        published=Published(
-            tfds=_tfds("super_glue/copa"),
-            hub=_hub("aps/super_glue/copa"),
-            files=_super_glue("COPA"),
-        ),
+        published=_super_glue("copa", "COPA"),
     ),
     _glue_task(
         "mrpc",
@@ -359,11 +357,7 @@ _BABYLM_TASKS = (
         title="BoolQ",
         inputs=Inputs("pair", ("question", "passage"), cut_longer=True),
         target=Target(_NO_YES),
-        published=Published(
-            tfds=_tfds("super_glue/boolq"),
-            hub=_hub("aps/super_glue/boolq"),
-            files=_super_glue("BoolQ"),
-        ),
+        published=_super_glue("boolq", "BoolQ"),
     ),
     Task(
         name="multirc",
@@ -376,11 +370,7 @@ _BABYLM_TASKS = (
             may_be_empty="all",  # as for BabyLM's evaluation
         ),
         target=Target(_NO_YES),
-        published=Published(
-            tfds=_tfds("super_glue/multirc"),
-            hub=_hub("aps/super_glue/multirc"),
-            prepare=_with_one_id,
-        ),
+        published=dataclasses.replace(_super_glue("multirc"), prepare=_with_one_id),
     ),
     Task(
         name="wsc",
@@ -395,9 +385,7 @@ _BABYLM_TASKS = (
             cut_longer=True,
         ),
         target=Target(_NO_YES),
-        published=Published(
-            tfds=_tfds("super_glue/wsc.fixed"), hub=_hub("aps/super_glue/wsc.fixed")
-        ),
+        published=_super_glue("wsc.fixed"),
     ),
 )
 
