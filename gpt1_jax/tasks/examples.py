@@ -50,7 +50,6 @@ from gpt1_jax.tasks.task import (
 from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
 SPLITS = ("train", "dev", "test")
-SOURCES = ("tfds", "hub", "jsonl", "official", "babylm", "files")
 _NAMES = {"train": "training", "dev": "dev", "test": "test", "new": "new"}
 _OWN_NAMES = FileLayout("")  # of columns
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
@@ -119,11 +118,12 @@ def _refuse_same(task: Task, train: list[Example], dev: list[Example]) -> None:
         return {(each.text, each.choices, each.label) for each in examples}
 
     if len(train) == len(dev) and content(train) == content(dev):
-        own = " --config.data.dev=FILE" if task.name == CUSTOM_TASK else ""
+        own = task.name == CUSTOM_TASK
+        how = ", for example as --config.data.dev=FILE" if own else ""
         raise UserError(
             f"{task.title}: the dev split holds the examples of the training split, "
             f"from {dev[0].where} on, so its score would say nothing about other "
-            f"examples. Hold some out{own and ', for example as'}{own}; "
+            f"examples. Hold some out{how}; "
             "--config.eval.train_examples=NUMBER scores training examples."
         )
 
@@ -174,7 +174,8 @@ def load_split(
     Args:
       task: the task to load.
       split: "train", "dev" or "test"; the labels of "test" may be withheld.
-      source: one of `SOURCES`. For "hub", the files of the task must have been fetched.
+      source: as `TaskDataConfig.source`. For "hub", the files of the task must have
+        been fetched.
       directory: the data folder; for "tfds" its data_dir, empty for its default; not
         used by "hub" and "files".
       paths: for the source "files", the file of each split: see `read_own_file`.
@@ -187,11 +188,8 @@ def load_split(
     Raises:
       MissingData: if the split's data is not there.
       UserError: naming the file and line that cannot be read; if there are no
-        examples, or too few to divide; for an unknown split or source.
+        examples, or too few to divide.
     """
-    for value, known in ((split, SPLITS), (source, SOURCES)):
-        if value not in known:
-            raise UserError(f"{value!r} is not one of {', '.join(known)}.")
     divided = bool(task.published.dev_split) and split != "test"
     published = "dev" if divided else split
     if source == "tfds":
@@ -505,7 +503,7 @@ def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
             continue
         for index in range(len(rows)):
             where = f"{spec}[{index}]"
-            row = dict(_in_python(Record(rows[index], where)).columns)
+            row = {name: _plain(value) for name, value in rows[index].items()}
             if spec.startswith("race/"):
                 yield from _questions(row, where, subset)
                 continue
