@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.custom_task import custom_task, fill_in_labels
+from gpt1_jax.tasks.examples import SPLITS
 from gpt1_jax.tasks.task import (
     BySplit,
     FileLayout,
@@ -27,7 +28,6 @@ from gpt1_jax.tasks.task import (
 )
 
 ALL = "all"  # the name of the paper's tasks together
-_SPLITS = ("train", "dev", "test")
 _THEIR_SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # as published
 _NLI = ("entailment", "neutral", "contradiction")
 _NOT_NLI = ("entailment", "not_entailment")
@@ -57,7 +57,7 @@ def _hub(folder: str) -> BySplit:
 
 def _files(path: str, columns: Mapping[str, str | int]) -> BySplit:
     """Files alike for all splits, whose names are put into the path."""
-    return {split: {"": FileLayout(path.format(split), columns)} for split in _SPLITS}
+    return {split: {"": FileLayout(path.format(split), columns)} for split in SPLITS}
 
 
 def _with_one_id(record: Record) -> Record:
@@ -226,7 +226,7 @@ _PAPER_TASKS = (
         published=Published(
             tfds={
                 split: {level: f"race/{level}:{split}" for level in _LEVELS}
-                for split in _SPLITS
+                for split in SPLITS
             },
             hub={
                 split: {
@@ -237,7 +237,7 @@ _PAPER_TASKS = (
             },
             files={
                 split: {level: FileLayout(f"RACE/{split}/{level}") for level in _LEVELS}
-                for split in _SPLITS
+                for split in SPLITS
             },
             subset_column="example_id",
         ),
