@@ -223,8 +223,7 @@ def _checked(
         raise ValueError(f"The {name} are of shape {values.shape}, not {shape}.")
     broken = np.argwhere(~np.isfinite(values))
     if broken.size:
-        row = broken[0][0]
-        raise UserError(
-            f"{examples[row].where}: of the {name}, {values[row]} is not finite."
-        )
+        first = tuple(broken[0])
+        where = examples[first[0]].where
+        raise UserError(f"{where}: of the {name}, {values[first]} is not finite.")
     return values
