@@ -110,7 +110,7 @@ def list_files(repository: Repository, named: str) -> Listing:
             raise
         print(
             f"The Hub cannot be asked ({_first_line(error.__cause__ or error)}); "
-            f"{named} is read as commit {kept.name[:12]}, from the cache.",
+            f"{repository.name} is read as commit {kept.name[:12]}, from the cache.",
             flush=True,
         )
         names, is_whole = _kept_names(repository, kept)

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -70,10 +71,7 @@ def test_what_was_downloaded_is_read_without_the_hub(server, capfd):
     server.shutdown()
     server.server_close()
     assert fetch_files(address) == path
-    assert (
-        "); 'hf://datasets/people/letters/data/*.parquet' is read as commit"
-        in capfd.readouterr().out
-    )
+    assert f"); {NAME} is read as commit" in capfd.readouterr().out
     with pytest.raises(UserError, match=r"data/more/c.parquet was not downloaded"):
         fetch_files(f"hf://datasets/{NAME}/data/**")
     with pytest.raises(UserError, match=r"none of the files that were downloaded bef"):
@@ -106,7 +104,7 @@ def test_what_is_here_is_read_whatever_the_hub_answers(server, status, capfd):
     server.answers["/api/"] = status
     assert fetch_files(address) == path
     said = capfd.readouterr().out
-    line = rf"The Hub cannot be asked \(.*{status} .*\); {re.escape(repr(address))} is"
+    line = rf"The Hub cannot be asked \(.*{status} .*\); {NAME} is read as commit"
     assert re.search(line, said)
     with pytest.raises(UserError, match=f"{status} .*c.parquet was not downloaded"):
         fetch_files(f"hf://datasets/{NAME}/data/**")
@@ -159,6 +157,17 @@ def test_what_was_damaged_in_the_cache_is_fetched_again(server, name):
     if name.endswith(".bin"):  # which the cache keeps by its SHA-256
         with pytest.raises(UserError, match=r"data/a.bin is damaged; run the same com"):
             fetch_files(address)
+
+
+def test_a_file_of_ones_own_in_the_cache_is_not_removed(server, tmp_path):
+    address = f"hf://datasets/{NAME}/data/a.parquet"
+    path = Path(fetch_files(address))
+    mine = tmp_path / "mine.parquet"
+    mine.write_text("mine")
+    path.unlink()
+    path.symlink_to(mine)
+    assert Path(fetch_files(address)).read_text() == "data/a.parquet"
+    assert mine.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
