@@ -19,6 +19,7 @@ from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.tasks.batches import padded_lengths
 from gpt1_jax.tasks.examples import describe_long_examples
+from gpt1_jax.tasks.metrics import check_numbers
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
@@ -113,9 +114,10 @@ def write_predictions(
     check_format(path)
     if with_text:
         check_columns(path, task)
-    values = _checked("predictions", predictions, examples)
+    values = check_numbers("predictions", predictions, examples)
     if probabilities is not None:
-        _checked("probabilities", probabilities, examples, len(task.target.labels))
+        num_labels = len(task.target.labels)
+        check_numbers("probabilities", probabilities, examples, num_labels)
     lines = []
     for number, (example, value) in enumerate(zip(examples, values, strict=True)):
         line: dict[str, Any] = {
@@ -209,21 +211,3 @@ def _table(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 def _label_name(task: Task, value: float) -> str | float:
     """The name of a label, or a score as it is."""
     return task.target.labels[int(value)] if task.target.labels else float(value)
-
-
-def _checked(
-    name: str,
-    values: np.ndarray | Sequence[float],
-    examples: Sequence[Example],
-    *columns: int,
-) -> np.ndarray:
-    """The values as an array, if it is [N, *columns] and all are finite."""
-    values, shape = np.asarray(values), (len(examples), *columns)
-    if values.shape != shape:
-        raise ValueError(f"The {name} are of shape {values.shape}, not {shape}.")
-    broken = np.argwhere(~np.isfinite(values))
-    if broken.size:
-        first = tuple(broken[0])
-        where = examples[first[0]].where
-        raise UserError(f"{where}: of the {name}, {values[first]} is not finite.")
-    return values
