@@ -19,6 +19,7 @@ from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.tasks.batches import padded_lengths
 from gpt1_jax.tasks.examples import describe_long_examples
+from gpt1_jax.tasks.metrics import check_numbers
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
@@ -113,9 +114,10 @@ def write_predictions(
     check_format(path)
     if with_text:
         check_columns(path, task)
-    values = _check_predictions(task, examples, predictions)
+    values = check_numbers("predictions", predictions, examples)
     if probabilities is not None:
-        _check_probabilities(task, probabilities, len(examples))
+        num_labels = len(task.target.labels)
+        check_numbers("probabilities", probabilities, examples, num_labels)
     lines = []
     for number, (example, value) in enumerate(zip(examples, values, strict=True)):
         line: dict[str, Any] = {
@@ -209,34 +211,3 @@ def _table(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 def _label_name(task: Task, value: float) -> str | float:
     """The name of a label, or a score as it is."""
     return task.target.labels[int(value)] if task.target.labels else float(value)
-
-
-def _check_predictions(
-    task: Task,
-    examples: Sequence[Example],
-    predictions: np.ndarray | Sequence[float],
-) -> np.ndarray:
-    values = np.asarray(predictions)
-    if values.shape != (len(examples),):
-        raise ValueError(
-            f"{task.title}: predictions of shape {values.shape} for {len(examples)} "
-            "examples."
-        )
-    broken = np.flatnonzero(~np.isfinite(values))
-    if broken.size:
-        raise UserError(
-            f"{examples[broken[0]].where}: the prediction {values[broken[0]]} is not a "
-            "finite number."
-        )
-    return values
-
-
-def _check_probabilities(task: Task, probabilities: np.ndarray, count: int) -> None:
-    shape = np.shape(probabilities)
-    if shape != (count, len(task.target.labels)):
-        raise ValueError(
-            f"{task.title}: probabilities of shape {shape} for {count} examples and "
-            f"{len(task.target.labels)} labels."
-        )
-    if not np.isfinite(probabilities).all():
-        raise UserError(f"{task.title}: a probability is not a finite number.")

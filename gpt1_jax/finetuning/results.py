@@ -64,13 +64,13 @@ class Finished(NamedTuple):
           by_content: whether content digests of its examples stand for their paths.
         """
         values = fixed_values(self.config.to_dict())
-        digests = {**saved_digests(self.result), "origin": None}
         for key in ("seeds", "data.seq_len_buckets", "data.unpadded_sizes"):
             del values[key]
-        del digests["origin"]  # the values name the origin
         if by_content:
             paths = marked_keys(FinetuneConfig, Content).keys() - {"init_from", "step"}
-            values = {k: v for k, v in values.items() if k not in paths} | digests
+            values = {k: v for k, v in values.items() if k not in paths}
+            values |= saved_digests(self.result)
+            values.pop("origin", None)  # `init_from` and `step` name it
         return {**values, "transfer_layers": self.layers_transferred}
 
     @property
@@ -140,7 +140,10 @@ def read_results(file: epath.Path) -> dict[str, Any]:
         if not _is_count(results.get(name)):
             raise damaged_results(file, f"a {name!r} that is no number")
     digests = results.get(DIGESTS)
-    if not (isinstance(digests, dict) and all(map(_is_text, digests.values()))):
+    if not (
+        isinstance(digests, dict)
+        and all(isinstance(digest, str) for digest in digests.values())
+    ):
         raise damaged_results(file, f"{DIGESTS!r} of another kind")
     return results
 
@@ -160,10 +163,6 @@ def _is_scores(value: Any, labelled: bool) -> bool:
         and all(_is_score(name, part[name]) for name in METRICS.keys() & part.keys())
         for part in (value, *subsets.values())
     )
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _is_count(value: Any) -> bool:

@@ -42,7 +42,6 @@ def fetch_files(address: str, key: str = "") -> str:
     repository, pattern = _parse(address, named)
     listing = hub.list_files(repository, named)
     folder = _download(repository, listing, {pattern: named})
-    hub.say_why_kept(listing, named)
     return f"{folder}/{pattern}"
 
 
@@ -74,8 +73,6 @@ def fetch_tasks(tasks: Sequence[Task]) -> tuple[dict[str, Task], dict[str, str]]
             missing[task.name] = str(error)
     if not found:
         raise MissingData(next(iter(missing.values()), "No task was named."))
-    for repository, listing in listings.items():
-        hub.say_why_kept(listing, repository.address)
     for task in tasks:
         if task.name in missing:
             say(f"Skipping {task.title}: {missing[task.name]}")
@@ -91,30 +88,23 @@ def _fetch_task(task: Task, listings: dict[Repository, Listing]) -> Task:
             f"from a folder with --config.tasks={task.name} "
             "--config.data.source=official --config.data.dir=DIR."
         )
-    named: dict[Repository, dict[str, str]] = {}
-    optional = set()
-    for subsets in task.published.hub.values():
+    named: dict[str, str] = {}
+    patterns: dict[str, dict[str, str]] = {}
+    optional = []
+    for split, subsets in task.published.hub.items():
         for subset, address in subsets.items():
             name = f"{task.title} at {address!r}"
-            repository, pattern = _parse(address, name)
-            named.setdefault(repository, {})[pattern] = name
+            repository, pattern = _parse(address, name)  # the same for all
+            named[pattern] = name
+            patterns.setdefault(split, {})[subset] = pattern
             if subset in task.published.optional:
-                optional.add(pattern)
-    folders = {}
-    for repository, names in named.items():
-        if repository not in listings:
-            first = next(iter(names.values()))
-            listings[repository] = hub.list_files(repository, first)
-        listing = listings[repository]
-        folders[repository] = _download(repository, listing, names, optional)
-
-    def local(address: str) -> str:
-        repository, pattern = _parse(address, task.title)
-        return f"{folders[repository]}/{pattern}"
-
+                optional.append(pattern)
+    if repository not in listings:
+        listings[repository] = hub.list_files(repository, next(iter(named.values())))
+    folder = _download(repository, listings[repository], named, optional)
     paths = {
-        split: {subset: local(address) for subset, address in subsets.items()}
-        for split, subsets in task.published.hub.items()
+        split: {subset: f"{folder}/{pattern}" for subset, pattern in subsets.items()}
+        for split, subsets in patterns.items()
     }
     published = dataclasses.replace(task.published, hub=paths)
     return dataclasses.replace(task, published=published)
@@ -147,11 +137,7 @@ def _download(
 ) -> str:
     """The folder of a commit in the Hub's cache, with the files that match.
 
-    Args:
-      repository: the dataset.
-      listing: its files.
-      named: what messages call each pattern, by pattern.
-      optional: the patterns that may match nothing.
+    `named` says what messages call each pattern; those in `optional` may match nothing.
     """
     wanted: dict[str, None] = {}
     for pattern, each in named.items():

@@ -31,7 +31,6 @@ from gpt1_jax.interop.repository import (
     fetch_files,
     is_path,
     list_files,
-    say_why_kept,
 )
 from gpt1_jax.runs.checkpoint_files import Damaged, check_files, write_manifest
 from gpt1_jax.runs.folder import CONFIG_FILE
@@ -64,11 +63,9 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
         return os.fspath(run)
     listing = list_files(repository, named)
     run = repository.folder / listing.commit
-    is_made = as_run and _is_sound(run)
-    snapshot = "" if is_made else _download(repository, listing, named)
-    say_why_kept(listing, named)
-    if is_made:
+    if as_run and _is_sound(run):
         return os.fspath(run)
+    snapshot = _download(repository, listing, named)
     if not as_run:
         return snapshot
     make_folder(repository.folder)
@@ -109,7 +106,6 @@ def fetch_tokenizer(address: str, key: str = "") -> str:
             f"has {', '.join(sorted(listing.files)[:5])}."
         )
     folder = fetch_files(repository, listing, [TOKENIZER_FILE], named)
-    say_why_kept(listing, named)
     return os.fspath(folder / TOKENIZER_FILE)
 
 
@@ -148,6 +144,7 @@ def _wanted(files: Sequence[str]) -> list[str]:
 
 
 def check_architecture(config: epath.Path, named: str) -> None:
+    """Refuses the `config.json` of another model than GPT-1."""
     kind = read_json(config).get("model_type")
     if kind != folders.MODEL_TYPE:
         raise UserError(

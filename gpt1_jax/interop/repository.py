@@ -9,12 +9,11 @@ import concurrent.futures
 import contextlib
 import errno
 import glob
-import hashlib
-import os
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -83,7 +82,8 @@ def describe_folder(folder: str) -> str:
 def list_files(repository: Repository, named: str) -> Listing:
     """The commit of a revision, and its files.
 
-    If the Hub cannot be asked, they are those that its client has in its cache.
+    If the Hub cannot be asked, a line says why, and they are those that its client has
+    in its cache.
 
     Args:
       repository: the repository.
@@ -108,6 +108,11 @@ def list_files(repository: Repository, named: str) -> Listing:
         kept = _kept_folder(repository)
         if kept is None:
             raise
+        print(
+            f"The Hub cannot be asked ({_first_line(error.__cause__ or error)}); "
+            f"{repository.name} is read as commit {kept.name[:12]}, from the cache.",
+            flush=True,
+        )
         names, is_whole = _kept_names(repository, kept)
         files = {name: Listed() for name in sorted(names)}
         return Listing(kept.name, files, error, is_whole)
@@ -122,21 +127,20 @@ def list_files(repository: Repository, named: str) -> Listing:
     return listing
 
 
-def _checked(repository: Repository, info: object) -> Listing:
+def _checked(repository: Repository, info: Any) -> Listing:
     """What the Hub answered, if it can be true: a mirror may answer anything."""
-    commit = getattr(info, "sha", None)
+    commit = info.sha
     if not (isinstance(commit, str) and COMMIT.fullmatch(commit)):
         raise _OddAnswer(f"the commit {commit!r:.60}")
     if COMMIT.fullmatch(repository.revision) and commit != repository.revision:
         raise _OddAnswer(f"another commit, {commit}")
     files = {}
-    for each in getattr(info, "siblings", None) or ():
+    for each in info.siblings or ():
         name, large = each.rfilename, each.lfs
         if not is_path(name):
             raise _OddAnswer(f"a file with the name {name!r:.60}")
         digest = large.sha256 if large else each.blob_id
-        size = each.size if isinstance(each.size, int) else 0
-        files[name] = Listed(size, str(digest or "").lower())
+        files[name] = Listed(each.size or 0, (digest or "").lower())
     return Listing(commit, files)
 
 
@@ -217,20 +221,9 @@ def fetch_files(
         for name in damaged:
             _remove(folder / name)
     raise UserError(
-        f"{named}: the {damaged[0]} that arrived is not the one that the Hub lists, as "
-        "its checksum differs. It is removed; run the same command again."
+        f"{named}: {damaged[0]} did not arrive as the Hub lists it, by its checksum; "
+        "run the same command again."
     )
-
-
-def say_why_kept(listing: Listing, named: str) -> None:
-    """Says so if what is read is what the client keeps, and why."""
-    if listing.problem:
-        why = _first_line(listing.problem.__cause__ or listing.problem)
-        print(
-            f"The Hub cannot be asked ({why}); {named} is read as commit "
-            f"{listing.commit[:12]}, from the cache.",
-            flush=True,
-        )
 
 
 def _download(
@@ -254,12 +247,6 @@ def _download(
             repo_type=repository.kind,
             allow_patterns=[glob.escape(name) for name in missing],
         )
-    lost = [name for name in missing if not os.path.isfile(f"{folder}/{name}")]
-    if lost:
-        raise UserError(
-            f"{named}: the Hub lists {lost[0]}, but did not send it; run the same "
-            "command again."
-        )
     print(
         f"Downloaded {len(missing):,} file{'s' * (len(missing) > 1)} "
         f"({megabytes(size)}) of {repository.address}, commit {listing.commit[:12]}.",
@@ -277,43 +264,30 @@ def _note_commit(repository: Repository, folder: Path) -> None:
 
 
 def _find_damaged(folder: Path, listing: Listing, names: Sequence[str]) -> list[str]:
-    """The files that are not those that the Hub lists."""
+    """The files that are lacking, or not those that the Hub lists."""
+    from huggingface_hub.utils.sha import git_hash
 
-    def differs(name: str) -> bool:
+    def is_damaged(name: str) -> bool:
         path, digest = folder / name, listing.files[name].digest
-        if not digest and path.is_symlink():  # to what is named by its digest
-            digest = os.path.basename(os.readlink(path))
-            digest = digest if len(digest) == _SHA256 else ""
+        if not path.is_file():  # old clients give up without a word
+            return True
+        if not digest and path.is_symlink():  # a large file's blob has its SHA-256
+            blob = path.readlink().name
+            digest = blob if len(blob) == _SHA256 else ""
         if len(digest) == _SHA256:
             return sha256(path) != digest
-        return len(digest) == _SHA1 and _git_sha1(path) != digest
+        return len(digest) == _SHA1 and git_hash(path.read_bytes()) != digest
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        return [
-            name
-            for name, bad in zip(names, pool.map(differs, names), strict=True)
-            if bad
-        ]
-
-
-def _git_sha1(path: Path) -> str:
-    """The digest by which git knows a file."""
-    content = path.read_bytes()
-    header = f"blob {len(content)}\0".encode()
-    return hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
+        return list(itertools.compress(names, pool.map(is_damaged, names)))
 
 
 def _remove(path: Path) -> None:
-    """Removes a file from the client's cache, and what it is a link to there."""
-    from huggingface_hub import constants
-
-    cache = Path(constants.HF_HUB_CACHE).resolve()
-    while path.is_symlink():
-        target = path.parent / os.readlink(path)
-        path.unlink()
-        path = target
-    if cache in path.resolve().parents:
-        path.unlink(missing_ok=True)
+    """Removes a file from the client's cache, and the blob that it links to."""
+    blob = path.parent / path.readlink() if path.is_symlink() else path
+    path.unlink(missing_ok=True)
+    if blob.parent.name == "blobs":  # otherwise not the client's
+        blob.unlink(missing_ok=True)
 
 
 # --- errors -------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.metrics import score_predictions
 from gpt1_jax.tasks.task import Example, Task
 
@@ -19,23 +18,18 @@ def majority_baseline(
 
     Args:
       task: as for `score_predictions`.
-      train: training examples. Their most frequent label is the answer (the lowest in
-        a tie), or their mean score if the task has no labels.
+      train: training examples, all with labels. The most frequent one is the answer
+        (the lowest in a tie), or the mean score if the task has no labels.
       dev: the examples to answer.
 
     Returns:
       The scores, as `score_predictions` returns them.
 
     Raises:
-      UserError: as `score_predictions`, and if no training label is known.
+      UserError: as `score_predictions`.
     """
-    known = [example.label for example in train if example.label is not None]
-    if not known:
-        raise UserError(
-            f"The training split of {task.title} has no labels, so there is no most "
-            "frequent one."
-        )
-    answer = np.bincount(known).argmax() if task.target.labels else np.mean(known)
+    labels = _labels(train)
+    answer = np.bincount(labels).argmax() if task.target.labels else np.mean(labels)
     return score_predictions(task, dev, np.full(len(dev), answer))
 
 
@@ -44,15 +38,14 @@ def label_entropy(task: Task, examples: Sequence[Example]) -> float | None:
 
     Args:
       task: the task.
-      examples: their labels are counted.
+      examples: their labels are counted; all have one.
 
     Returns:
-      The entropy of the labels; None if the task has scores, or none is known.
+      The entropy of the labels; None if the task has scores.
     """
-    known = [example.label for example in examples if example.label is not None]
-    if not (known and task.target.labels):
+    if not task.target.labels:
         return None
-    shares = np.bincount(known) / len(known)
+    shares = np.bincount(_labels(examples)) / len(examples)
     return float(-sum(share * np.log(share) for share in shares if share))
 
 
@@ -66,7 +59,7 @@ def bag_of_words_baseline(
 
     Args:
       task: as for `score_predictions`; it has no choices.
-      train: training examples, of which the first 50,000 are read.
+      train: training examples, all with labels; the first 50,000 are read.
       dev: the examples to answer.
 
     Returns:
@@ -76,18 +69,23 @@ def bag_of_words_baseline(
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
 
-    known = [each for each in train if each.label is not None][:_MOST_EXAMPLES]
-    if task.inputs.choices or len({each.label for each in known}) < 2:
+    train = train[:_MOST_EXAMPLES]
+    labels = _labels(train)
+    if task.inputs.choices or len(np.unique(labels)) < 2:
         return None
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     try:
-        inputs = words.fit_transform(map(_text, known))
+        inputs = words.fit_transform(map(_text, train))
     except ValueError:  # no word
         return None
     model = LogisticRegression(max_iter=1000) if task.target.labels else Ridge()
-    model.fit(inputs, [each.label for each in known])
+    model.fit(inputs, labels)
     return score_predictions(task, dev, model.predict(words.transform(map(_text, dev))))
 
 
 def _text(example: Example) -> str:
     return " ".join(example.text)
+
+
+def _labels(examples: Sequence[Example]) -> np.ndarray:
+    return np.asarray([example.label for example in examples])

@@ -18,7 +18,6 @@ lacks 499 training examples; and it stores scores as float32.
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -51,7 +50,6 @@ from gpt1_jax.tasks.task import (
 from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
 SPLITS = ("train", "dev", "test")
-SOURCES = ("tfds", "hub", "jsonl", "official", "babylm", "files")
 _NAMES = {"train": "training", "dev": "dev", "test": "test", "new": "new"}
 _OWN_NAMES = FileLayout("")  # of columns
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
@@ -80,18 +78,10 @@ def load_task(
       UserError: naming the file and line of a broken example, or a split whose
         examples are all too long; if the dev split is the training split.
     """
-    read = functools.partial(
-        load_split,
-        task,
-        source=config.source,
-        directory=config.dir,
-        paths=config.paths(),
-        skip_empty=config.skip_empty,
-    )
-    train, dev = read("train"), read("dev")
+    train, dev = (_load_configured(task, config, split) for split in ("train", "dev"))
     _refuse_same(task, train, dev)
     try:
-        test = read("test")
+        test = _load_configured(task, config, "test")
     except MissingData:
         if config.test:
             raise
@@ -128,11 +118,12 @@ def _refuse_same(task: Task, train: list[Example], dev: list[Example]) -> None:
         return {(each.text, each.choices, each.label) for each in examples}
 
     if len(train) == len(dev) and content(train) == content(dev):
-        own = " --config.data.dev=FILE" if task.name == CUSTOM_TASK else ""
+        own = task.name == CUSTOM_TASK
+        how = ", for example as --config.data.dev=FILE" if own else ""
         raise UserError(
             f"{task.title}: the dev split holds the examples of the training split, "
             f"from {dev[0].where} on, so its score would say nothing about other "
-            f"examples. Hold some out{own and ', for example as'}{own}; "
+            f"examples. Hold some out{how}; "
             "--config.eval.train_examples=NUMBER scores training examples."
         )
 
@@ -183,7 +174,8 @@ def load_split(
     Args:
       task: the task to load.
       split: "train", "dev" or "test"; the labels of "test" may be withheld.
-      source: one of `SOURCES`. For "hub", the files of the task must have been fetched.
+      source: as `TaskDataConfig.source`. For "hub", the files of the task must have
+        been fetched.
       directory: the data folder; for "tfds" its data_dir, empty for its default; not
         used by "hub" and "files".
       paths: for the source "files", the file of each split: see `read_own_file`.
@@ -196,11 +188,8 @@ def load_split(
     Raises:
       MissingData: if the split's data is not there.
       UserError: naming the file and line that cannot be read; if there are no
-        examples, or too few to divide; for an unknown split or source.
+        examples, or too few to divide.
     """
-    for value, known in ((split, SPLITS), (source, SOURCES)):
-        if value not in known:
-            raise UserError(f"{value!r} is not one of {', '.join(known)}.")
     divided = bool(task.published.dev_split) and split != "test"
     published = "dev" if divided else split
     if source == "tfds":
@@ -226,15 +215,18 @@ def count_training_examples(task: Task, config: TaskDataConfig) -> int:
     Raises:
       MissingData, UserError: as `load_split` does.
     """
-    return len(
-        load_split(
-            task,
-            "train",
-            source=config.source,
-            directory=config.dir,
-            paths=config.paths(),
-            skip_empty=config.skip_empty,
-        )
+    return len(_load_configured(task, config, "train"))
+
+
+def _load_configured(task: Task, config: TaskDataConfig, split: str) -> list[Example]:
+    """The examples of a split, from where a configuration says."""
+    return load_split(
+        task,
+        split,
+        source=config.source,
+        directory=config.dir,
+        paths=config.paths(),
+        skip_empty=config.skip_empty,
     )
 
 
@@ -471,17 +463,7 @@ def _read_passages(folder: epath.Path, subset: str) -> Iterator[Record]:
 
 
 def _questions(passage: Mapping[str, Any], where: str, subset: str) -> Iterator[Record]:
-    """The questions of a RACE passage, one record each.
-
-    Args:
-      passage: the passage's columns, named as in TensorFlow Datasets.
-      where: its place, for messages.
-      subset: the records' subset.
-
-    Raises:
-      UserError: if a column is missing, or the numbers of questions, options and
-        answers differ.
-    """
+    """The questions of a RACE passage, whose columns are named as in TFDS."""
     for name in ("article", "questions", "options", "answers", "example_id"):
         require_column(passage, name, where)
     lists = [passage[name] for name in ("questions", "options", "answers")]
@@ -521,7 +503,7 @@ def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
             continue
         for index in range(len(rows)):
             where = f"{spec}[{index}]"
-            row = dict(_in_python(Record(rows[index], where)).columns)
+            row = {name: _plain(value) for name, value in rows[index].items()}
             if spec.startswith("race/"):
                 yield from _questions(row, where, subset)
                 continue
@@ -585,7 +567,7 @@ def check_new_examples(
 
 def _split_line(task: Task, line: str, where: str) -> dict[str, Any]:
     """The texts of a line by column."""
-    texts = line.split("\t")
+    texts: list[Any] = line.split("\t")
     num_choices = len(task.target.labels) if task.inputs.choices else 0
     names = [*task.inputs.text, *task.inputs.choices]
     wanted = len(task.inputs.text) + num_choices
@@ -594,8 +576,6 @@ def _split_line(task: Task, line: str, where: str) -> dict[str, Any]:
             f"{where}: {task.title} needs {wanted} texts separated by tabs, "
             f"{', '.join(names)}, but the line holds {len(texts)}."
         )
-    if len(task.inputs.choices) == 1:
-        return dict(
-            zip(names, [*texts[:-num_choices], texts[-num_choices:]], strict=True)
-        )
+    if len(task.inputs.choices) == 1:  # whose column holds a list
+        texts = [*texts[:-num_choices], texts[-num_choices:]]
     return dict(zip(names, texts, strict=True))

@@ -130,9 +130,16 @@ def score_predictions(
       UserError: if there are no examples, labels are missing, or predictions are not
         finite.
     """
-    predicted = np.asarray(predictions)
+    predicted = check_numbers("predictions", predictions, examples)
+    if not examples:
+        raise UserError(f"There are no examples of {task.title} to score.")
     labels = [example.label for example in examples]
-    _check(task, predicted, labels)
+    if missing := labels.count(None):
+        raise UserError(
+            f"{missing} of {len(labels)} examples of {task.title} have no label, as in "
+            "test splits whose labels are withheld, so there is no score; write the "
+            "predictions to a file instead."
+        )
     # Scores in float64: in float32 SciPy warns of predictions that differ little.
     true = np.asarray(labels, np.int64 if task.target.labels else np.float64)
     scores = _scores(task, predicted, true)
@@ -158,29 +165,33 @@ def _scores(task: Task, predicted: np.ndarray, true: np.ndarray) -> dict[str, An
     return scores
 
 
-def _check(
-    task: Task, predicted: np.ndarray, labels: Sequence[int | float | None]
-) -> None:
-    if predicted.shape != (len(labels),):
-        raise ValueError(
-            f"{task.title}: predictions of shape {predicted.shape} and {len(labels)} "
-            "labels do not match."
-        )
-    if len(labels) == 0:
-        raise UserError(f"There are no examples of {task.title} to score.")
-    missing = sum(label is None for label in labels)
-    if missing:
-        raise UserError(
-            f"{missing} of {len(labels)} examples of {task.title} have no label, as in "
-            "test splits whose labels are withheld, so there is no score; write the "
-            "predictions to a file instead."
-        )
-    broken = np.flatnonzero(~np.isfinite(predicted))
+def check_numbers(
+    name: str,
+    values: np.ndarray | Sequence[float],
+    examples: Sequence[Example],
+    *columns: int,
+) -> np.ndarray:
+    """The numbers of N examples as an array, [N, *columns].
+
+    Args:
+      name: what they are, for messages, such as "predictions".
+      values: the numbers.
+      examples: the examples.
+      *columns: the other sizes of the array.
+
+    Raises:
+      UserError: if a number is not finite.
+      ValueError: if the shape is another.
+    """
+    values, shape = np.asarray(values), (len(examples), *columns)
+    if values.shape != shape:
+        raise ValueError(f"The {name} are of shape {values.shape}, not {shape}.")
+    broken = np.argwhere(~np.isfinite(values))
     if broken.size:
-        raise UserError(
-            f"{broken.size} of {len(labels)} predictions for {task.title} are not "
-            f"finite, the first at position {broken[0]}."
-        )
+        first = tuple(broken[0])
+        where = examples[first[0]].where
+        raise UserError(f"{where}: of the {name}, {values[first]} is not finite.")
+    return values
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.custom_task import custom_task, fill_in_labels
+from gpt1_jax.tasks.examples import SPLITS
 from gpt1_jax.tasks.task import (
     BySplit,
     FileLayout,
@@ -27,25 +28,18 @@ from gpt1_jax.tasks.task import (
 )
 
 ALL = "all"  # the name of the paper's tasks together
-_SPLITS = ("train", "dev", "test")
 _THEIR_SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # as published
 _NLI = ("entailment", "neutral", "contradiction")
 _NOT_NLI = ("entailment", "not_entailment")
 _TWO_SENTENCES = {"sentence1": "sentence1", "sentence2": "sentence2"}
 _PAIR = Inputs("pair", ("sentence1", "sentence2"))
-_QUESTIONS = {"question1": "question1", "question2": "question2"}
 _PREMISE = {"premise": "sentence1", "hypothesis": "sentence2"}
-_GLUE_ON_HUB = "hf://datasets/nyu-mll/glue"
-_RACE_ON_HUB = "hf://datasets/ehovy/race"
+_LABELLED = {**_PREMISE, "label": "gold_label"}
+_NUMBERED = {**_PREMISE, "idx": "index"}
 # Subsets, which every source has alike.
 _MATCHED = ("matched", "mismatched")  # MNLI's, of the training genres and of others
 _AX = "ax"  # GLUE's diagnostic set, which is tested with MNLI
 _LEVELS = ("middle", "high")  # RACE's schools
-
-
-def _each(subsets: tuple[str, ...], place: str) -> dict[str, str]:
-    """A place for each subset, whose name is put into it."""
-    return {subset: place.format(subset) for subset in subsets}
 
 
 def _tfds(name: str) -> BySplit:
@@ -61,6 +55,11 @@ def _hub(folder: str) -> BySplit:
     }
 
 
+def _files(path: str, columns: Mapping[str, str | int]) -> BySplit:
+    """Files alike for all splits, whose names are put into the path."""
+    return {split: {"": FileLayout(path.format(split), columns)} for split in SPLITS}
+
+
 def _with_one_id(record: Record) -> Record:
     """MultiRC: the numbers of paragraph, question and answer as one id, "3-0-1"."""
     numbers = record.columns.get("idx")
@@ -71,11 +70,18 @@ def _with_one_id(record: Record) -> Record:
     return record._replace(columns={**record.columns, "idx": one_id})
 
 
-def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> BySplit:
-    """The files of gluebenchmark.com that have a header."""
-    training = FileLayout(f"{folder}/train.tsv", {**columns, "label": label})
-    dev = FileLayout(f"{folder}/dev.tsv", {**columns, "label": label})
-    test = FileLayout(f"{folder}/test.tsv", {**columns, "idx": "index"})
+def _glue(
+    folder: str,
+    columns: Mapping[str, str | int],
+    label: str | int = "label",
+    index: str = "index",
+    may_be_short: bool = False,
+) -> dict[str, dict[str, FileLayout]]:
+    """The files of gluebenchmark.com; only rows of the training file may be short."""
+    labelled = {**columns, "label": label}
+    training = FileLayout(f"{folder}/train.tsv", labelled, may_be_short=may_be_short)
+    dev = FileLayout(f"{folder}/dev.tsv", labelled)
+    test = FileLayout(f"{folder}/test.tsv", {**columns, "idx": index})
     return {"train": {"": training}, "dev": {"": dev}, "test": {"": test}}
 
 
@@ -92,10 +98,7 @@ def _glue_task(
 ) -> Task:
     """A task of GLUE, whose folder and file for the leaderboard are named as it is.
 
-    Args:
-      files: the files of gluebenchmark.com; by default they have our columns.
-      test_rows: of the test split.
-      takes_names: whether the leaderboard takes the names of labels.
+    By default the files of gluebenchmark.com have our columns.
     """
     return Task(
         name,
@@ -112,12 +115,29 @@ def _glue_task(
     )
 
 
-def _super_glue(folder: str) -> BySplit:
-    """The files of super.gluebenchmark.com that have a line for each example."""
+def _mnli(place: str) -> BySplit:
+    """MNLI's splits and GLUE's diagnostics, by dataset and split put into a place."""
     return {
-        split: {"": FileLayout(f"{folder}/{name}.jsonl")}
-        for split, name in (("train", "train"), ("dev", "val"), ("test", "test"))
+        "train": {"": place.format("mnli", "train")},
+        "dev": {each: place.format("mnli", f"validation_{each}") for each in _MATCHED},
+        "test": {
+            **{each: place.format("mnli", f"test_{each}") for each in _MATCHED},
+            _AX: place.format("ax", "test"),
+        },
     }
+
+
+def _super_glue(name: str, folder: str = "") -> Published:
+    """A task of SuperGLUE; its authors' files are read if their folder is named."""
+    names = {"train": "train", "dev": "val", "test": "test"} if folder else {}
+    return Published(
+        tfds=_tfds(f"super_glue/{name}"),
+        hub=_hub(f"aps/super_glue/{name}"),
+        files={
+            split: {"": FileLayout(f"{folder}/{theirs}.jsonl")}
+            for split, theirs in names.items()
+        },
+    )
 
 
 _PAPER_TASKS = (
@@ -129,19 +149,10 @@ _PAPER_TASKS = (
             _NLI,
             drop_unlabelled=True,  # annotators disagreed: -1 in TFDS, "-" in the files
         ),
-        metrics=("accuracy",),
         published=Published(
             tfds=_tfds("snli"),
             hub=_hub("stanfordnlp/snli/plain_text"),
-            files={
-                split: {
-                    "": FileLayout(
-                        f"snli_1.0/snli_1.0_{split}.jsonl",
-                        {**_PREMISE, "label": "gold_label", "idx": "pairID"},
-                    )
-                }
-                for split in _SPLITS
-            },
+            files=_files("snli_1.0/snli_1.0_{}.jsonl", {**_LABELLED, "idx": "pairID"}),
         ),
     ),
     Task(
@@ -149,39 +160,23 @@ _PAPER_TASKS = (
         title="MNLI",
         inputs=Inputs("pair", ("premise", "hypothesis")),
         target=Target(_NLI),
-        metrics=("accuracy",),
         published=Published(
-            tfds={
-                "train": {"": "glue/mnli:train"},
-                "dev": _each(_MATCHED, "glue/mnli:validation_{}"),
-                "test": {**_each(_MATCHED, "glue/mnli:test_{}"), _AX: "glue/ax:test"},
-            },
-            hub={
-                "train": {"": f"{_GLUE_ON_HUB}/mnli/train-*.parquet"},
-                "dev": _each(_MATCHED, _GLUE_ON_HUB + "/mnli/validation_{}-*.parquet"),
-                "test": {
-                    **_each(_MATCHED, _GLUE_ON_HUB + "/mnli/test_{}-*.parquet"),
-                    _AX: f"{_GLUE_ON_HUB}/ax/test-*.parquet",
-                },
-            },
+            tfds=_mnli("glue/{}:{}"),
+            hub=_mnli("hf://datasets/nyu-mll/glue/{}/{}-*.parquet"),
             files={
-                "train": {
-                    "": FileLayout(
-                        "MNLI/train.tsv", {**_PREMISE, "label": "gold_label"}
-                    )
-                },
+                "train": {"": FileLayout("MNLI/train.tsv", _LABELLED)},
                 "dev": {
                     subset: FileLayout(
-                        path, {**_PREMISE, "idx": "index", "label": "gold_label"}
+                        f"MNLI/dev_{subset}.tsv", {**_LABELLED, "idx": "index"}
                     )
-                    for subset, path in _each(_MATCHED, "MNLI/dev_{}.tsv").items()
+                    for subset in _MATCHED
                 },
                 "test": {
-                    subset: FileLayout(path, {**_PREMISE, "idx": "index"})
-                    for subset, path in (
-                        *_each(_MATCHED, "MNLI/test_{}.tsv").items(),
-                        (_AX, "diagnostic/diagnostic.tsv"),
-                    )
+                    **{
+                        subset: FileLayout(f"MNLI/test_{subset}.tsv", _NUMBERED)
+                        for subset in _MATCHED
+                    },
+                    _AX: FileLayout("diagnostic/diagnostic.tsv", _NUMBERED),
                 },
             },
             optional=(_AX,),
@@ -208,19 +203,13 @@ _PAPER_TASKS = (
         title="SciTail",
         inputs=Inputs("pair", ("premise", "hypothesis")),
         target=Target(("entails", "neutral")),
-        metrics=("accuracy",),
         published=Published(
             tfds=_tfds("sci_tail"),
             hub=_hub("allenai/scitail/tsv_format"),
-            files={
-                split: {
-                    "": FileLayout(
-                        f"SciTailV1.1/tsv_format/scitail_1.0_{split}.tsv",
-                        {"premise": 0, "hypothesis": 1, "label": 2},
-                    )
-                }
-                for split in _SPLITS
-            },
+            files=_files(
+                "SciTailV1.1/tsv_format/scitail_1.0_{}.tsv",
+                {"premise": 0, "hypothesis": 1, "label": 2},
+            ),
         ),
     ),
     _glue_task("rte", "RTE", _PAIR, Target(_NOT_NLI), test_rows=3000, takes_names=True),
@@ -234,16 +223,21 @@ _PAPER_TASKS = (
             may_be_empty="all",  # some questions are: the passage itself has the gap
         ),
         target=Target(("A", "B", "C", "D"), column="answer"),
-        metrics=("accuracy",),
         published=Published(
-            tfds={split: _each(_LEVELS, f"race/{{}}:{split}") for split in _SPLITS},
+            tfds={
+                split: {level: f"race/{level}:{split}" for level in _LEVELS}
+                for split in SPLITS
+            },
             hub={
-                split: _each(_LEVELS, f"{_RACE_ON_HUB}/{{}}/{theirs}-*.parquet")
+                split: {
+                    level: f"hf://datasets/ehovy/race/{level}/{theirs}-*.parquet"
+                    for level in _LEVELS
+                }
                 for split, theirs in _THEIR_SPLITS.items()
             },
             files={
                 split: {level: FileLayout(f"RACE/{split}/{level}") for level in _LEVELS}
-                for split in _SPLITS
+                for split in SPLITS
             },
             subset_column="example_id",
         ),
@@ -253,7 +247,6 @@ _PAPER_TASKS = (
         title="Story Cloze",
         inputs=Inputs("multiple_choice", ("context",), choices=("endings",)),
         target=Target(("1", "2")),
-        metrics=("accuracy",),
         published=Published(
             tfds={
                 "dev": {"": "story_cloze/2016:validation"},
@@ -295,12 +288,7 @@ _PAPER_TASKS = (
             },
         ),
         target=Target(("choice1", "choice2")),
-        metrics=("accuracy",),
-        published=Published(
-            tfds=_tfds("super_glue/copa"),
-            hub=_hub("aps/super_glue/copa"),
-            files=_super_glue("COPA"),
-        ),
+        published=_super_glue("copa", "COPA"),
     ),
     _glue_task(
         "mrpc",
@@ -320,19 +308,13 @@ _PAPER_TASKS = (
         "QQP",
         Inputs("similarity", ("question1", "question2"), may_be_empty="all"),
         Target(("not_duplicate", "duplicate")),
-        {
-            "train": {
-                "": FileLayout(
-                    "QQP/train.tsv",
-                    {**_QUESTIONS, "label": "is_duplicate"},
-                    may_be_short=True,  # line ends in questions break their rows
-                )
-            },
-            "dev": {
-                "": FileLayout("QQP/dev.tsv", {**_QUESTIONS, "label": "is_duplicate"})
-            },
-            "test": {"": FileLayout("QQP/test.tsv", {**_QUESTIONS, "idx": "id"})},
-        },
+        _glue(
+            "QQP",
+            {"question1": "question1", "question2": "question2"},
+            label="is_duplicate",
+            index="id",
+            may_be_short=True,  # line ends in questions break their rows
+        ),
         test_rows=390965,
         metrics=("f1", "accuracy"),
     ),
@@ -351,13 +333,8 @@ _PAPER_TASKS = (
         Inputs("single", ("sentence",)),
         Target(("unacceptable", "acceptable")),
         {
-            "train": {"": FileLayout("CoLA/train.tsv", {"label": 1, "sentence": 3})},
-            "dev": {"": FileLayout("CoLA/dev.tsv", {"label": 1, "sentence": 3})},
-            "test": {
-                "": FileLayout(
-                    "CoLA/test.tsv", {"sentence": "sentence", "idx": "index"}
-                )
-            },
+            **_glue("CoLA", {"sentence": 3}, label=1),  # without a header, but for test
+            "test": _glue("CoLA", {"sentence": "sentence"})["test"],
         },
         test_rows=1063,
         metrics=("matthews", "accuracy"),
@@ -380,12 +357,7 @@ _BABYLM_TASKS = (
         title="BoolQ",
         inputs=Inputs("pair", ("question", "passage"), cut_longer=True),
         target=Target(_NO_YES),
-        metrics=("accuracy",),
-        published=Published(
-            tfds=_tfds("super_glue/boolq"),
-            hub=_hub("aps/super_glue/boolq"),
-            files=_super_glue("BoolQ"),
-        ),
+        published=_super_glue("boolq", "BoolQ"),
     ),
     Task(
         name="multirc",
@@ -398,12 +370,7 @@ _BABYLM_TASKS = (
             may_be_empty="all",  # as for BabyLM's evaluation
         ),
         target=Target(_NO_YES),
-        metrics=("accuracy",),
-        published=Published(
-            tfds=_tfds("super_glue/multirc"),
-            hub=_hub("aps/super_glue/multirc"),
-            prepare=_with_one_id,
-        ),
+        published=dataclasses.replace(_super_glue("multirc"), prepare=_with_one_id),
     ),
     Task(
         name="wsc",
@@ -418,10 +385,7 @@ _BABYLM_TASKS = (
             cut_longer=True,
         ),
         target=Target(_NO_YES),
-        metrics=("accuracy",),
-        published=Published(
-            tfds=_tfds("super_glue/wsc.fixed"), hub=_hub("aps/super_glue/wsc.fixed")
-        ),
+        published=_super_glue("wsc.fixed"),
     ),
 )
 

@@ -317,7 +317,7 @@ class Task:
     title: str
     inputs: Inputs
     target: Target
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...] = ("accuracy",)
     published: Published = Published()
     glue: Glue = Glue()
 

@@ -104,7 +104,11 @@ def test_a_file_is_replaced_whole(folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("probabilities", "message"),
-    [([[0.5]], "shape"), ([0.5, 0.5], "shape"), ([[math.nan, 1.0]], "not a finite")],
+    [
+        ([[0.5]], r"probabilities are of shape \(1, 1\), not \(1, 2\)"),
+        ([0.5, 0.5], r"of shape \(2,\), not"),
+        ([[math.nan, 1.0]], r"test.tsv:2: of the probabilities, nan is not finite"),
+    ],
 )
 def test_odd_probabilities_are_refused(folder, probabilities, message):
     path = folder / "dev.jsonl"
@@ -206,12 +210,12 @@ def test_log_probabilities_of_missing_answers_are_left_out(folder):
 
 @pytest.mark.parametrize("predictions", [[], [0, 1], [[0]]])
 def test_lengths_that_differ_are_refused(folder, predictions):
-    with pytest.raises(ValueError, match=r"predictions of shape .* for 1 examples"):
+    with pytest.raises(ValueError, match=r"predictions are of shape .*, not \(1,\)"):
         write_predictions(folder / "dev.jsonl", TASKS["cola"], [example()], predictions)
 
 
 def test_predictions_that_are_not_finite_are_refused(folder):
     examples = [example(0), example(1)]
     for values, where in (([1.0, math.nan], 3), ([math.inf, 1.0], 2)):
-        with pytest.raises(ValueError, match=rf"test.tsv:{where}: the prediction "):
+        with pytest.raises(ValueError, match=rf"test.tsv:{where}: of the pred"):
             write_predictions(folder / "dev.jsonl", TASKS["stsb"], examples, values)

@@ -85,14 +85,13 @@ def test_glue_refuses_an_index_that_comes_twice(folder):
     assert not folder.exists()
 
 
-def test_glue_refuses_other_tasks(folder):
-    with pytest.raises(ValueError, match="RACE is not a task of the GLUE leaderboard"):
-        write_glue(folder.parent, TASKS["race"], [example()], [0])
-
-
-def test_glue_refuses_other_subsets(folder):
-    with pytest.raises(ValueError, match="GLUE has no subset '' of MNLI"):
-        write_glue(folder.parent, TASKS["mnli"], [example()], [0])
+@pytest.mark.parametrize(
+    ("name", "known"), [("mnli", r"\['matched', .*\]"), ("race", "none")]
+)
+def test_glue_refuses_other_tasks_and_subsets(folder, name, known):
+    message = rf"GLUE has no subset '' of {TASKS[name].title}; it has {known}\."
+    with pytest.raises(ValueError, match=message):
+        write_glue(folder.parent, TASKS[name], [example()], [0])
 
 
 def test_diagnostic_set_is_written_by_a_model_of_mnli(folder):

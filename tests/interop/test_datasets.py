@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -70,10 +71,7 @@ def test_what_was_downloaded_is_read_without_the_hub(server, capfd):
     server.shutdown()
     server.server_close()
     assert fetch_files(address) == path
-    assert (
-        "); 'hf://datasets/people/letters/data/*.parquet' is read as commit"
-        in capfd.readouterr().out
-    )
+    assert f"); {NAME} is read as commit" in capfd.readouterr().out
     with pytest.raises(UserError, match=r"data/more/c.parquet was not downloaded"):
         fetch_files(f"hf://datasets/{NAME}/data/**")
     with pytest.raises(UserError, match=r"none of the files that were downloaded bef"):
@@ -106,7 +104,7 @@ def test_what_is_here_is_read_whatever_the_hub_answers(server, status, capfd):
     server.answers["/api/"] = status
     assert fetch_files(address) == path
     said = capfd.readouterr().out
-    line = rf"The Hub cannot be asked \(.*{status} .*\); {re.escape(repr(address))} is"
+    line = rf"The Hub cannot be asked \(.*{status} .*\); {NAME} is read as commit"
     assert re.search(line, said)
     with pytest.raises(UserError, match=f"{status} .*c.parquet was not downloaded"):
         fetch_files(f"hf://datasets/{NAME}/data/**")
@@ -137,7 +135,7 @@ def cut_in_half(name, content):
 def test_what_is_damaged_on_its_way_is_refused_and_fetched_again(server, spoil):
     address, sound = f"hf://datasets/{NAME}/data/a.parquet", server.spoil
     server.spoil = spoil
-    with pytest.raises(UserError, match=r"a\.parquet that arrived is not the one that"):
+    with pytest.raises(UserError, match=r"a\.parquet did not arrive as the Hub lists"):
         fetch_files(address)
     server.spoil = sound
     with open(fetch_files(address)) as file:
@@ -159,6 +157,17 @@ def test_what_was_damaged_in_the_cache_is_fetched_again(server, name):
     if name.endswith(".bin"):  # which the cache keeps by its SHA-256
         with pytest.raises(UserError, match=r"data/a.bin is damaged; run the same com"):
             fetch_files(address)
+
+
+def test_a_file_of_ones_own_in_the_cache_is_not_removed(server, tmp_path):
+    address = f"hf://datasets/{NAME}/data/a.parquet"
+    path = Path(fetch_files(address))
+    mine = tmp_path / "mine.parquet"
+    mine.write_text("mine")
+    path.unlink()
+    path.symlink_to(mine)
+    assert Path(fetch_files(address)).read_text() == "data/a.parquet"
+    assert mine.read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +261,7 @@ def test_what_reads_parquet_is_asked_for_before_it_is_downloaded(
 def test_a_file_that_is_listed_and_not_sent_is_one_line(server, monkeypatch):
     folder = "huggingface_hub.snapshot_download"  # as of an old client that gives up
     monkeypatch.setattr(folder, lambda *names, **more: "")
-    with pytest.raises(UserError, match=r"lists data/a\.parquet, but did not send it"):
+    with pytest.raises(UserError, match=r"data/a\.parquet did not arrive as the Hub "):
         fetch_files(f"hf://datasets/{NAME}/data")
 
 

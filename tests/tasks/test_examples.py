@@ -143,18 +143,6 @@ def test_examples_say_where_they_are(tmp_path):
     assert third.where == "glue/sst2:validation[2]"
 
 
-@pytest.mark.parametrize(
-    ("split", "source", "message"),
-    [
-        ("valid", "tfds", "'valid' is not one of train"),
-        ("dev", "web", "'web' is not one of"),
-    ],
-)
-def test_unknown_split_or_source_is_refused(tmp_path, split, source, message):
-    with pytest.raises(ValueError, match=message):
-        load(TASKS["rte"], split, source, tmp_path)
-
-
 @pytest.mark.parametrize("source", ["jsonl", "official", "tfds", "hub"])
 def test_diagnostic_set_of_glue_may_be_missing(tmp_path, source):
     """It goes with MNLI's test split, and is not needed for it."""

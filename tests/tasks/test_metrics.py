@@ -175,12 +175,12 @@ def test_no_examples_are_refused():
     ("predictions", "labels"), [([0], [0, 1]), ([[0], [1]], [0, 1])]
 )
 def test_lengths_that_differ_are_refused(predictions, labels):
-    with pytest.raises(ValueError, match="do not match"):
+    with pytest.raises(ValueError, match=r"predictions are of shape .*, not \(2,\)"):
         evaluate(CLASSES, predictions, labels)
 
 
 def test_predictions_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match=r"1 of 2 predictions .* at position 1\."):
+    with pytest.raises(ValueError, match="of the predictions, nan is not finite"):
         evaluate(SCORES, [1.0, math.nan], [1.0, 2.0])
 
 
@@ -215,12 +215,6 @@ def test_majority_has_the_subsets_of_the_dev_split():
 def test_majority_of_scores_correlates_with_nothing():
     result = majority(SCORES, [1.0, 4.0], [0.0, 3.0])
     assert result == {"n": 2, "pearson": 0.0, "spearman": 0.0}
-
-
-@pytest.mark.parametrize("labels", [[], [None]])
-def test_majority_needs_training_labels(labels):
-    with pytest.raises(ValueError, match="Made-up has no labels"):
-        majority(CLASSES, labels, [1])
 
 
 def test_metrics_do_not_load_jax():
@@ -297,7 +291,7 @@ WORDS = [("a fine film", 1), ("a dull film", 0), ("fine acting", 1), ("dull plot
 
 def test_a_bag_of_words_knows_labels_and_scores_by_their_words():
     dev = [("so fine", 1), ("very dull", 0)]
-    train = texts(CLASSES, [*WORDS, ("fine", None)] * 3)
+    train = texts(CLASSES, WORDS * 3)
     found = bag_of_words_baseline(CLASSES, train, texts(CLASSES, dev))
     assert (found["n"], found["accuracy"]) == (2, 1.0)
     dev = texts(SCORES, [*dev, ("nothing known", 1)])
