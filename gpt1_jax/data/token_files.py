@@ -27,6 +27,7 @@ from gpt1_jax.data.documents import (
     refuse_shared,
 )
 from gpt1_jax.data.files import file_stamp
+from gpt1_jax.data.text import refuse_lfs_pointer
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
@@ -156,6 +157,7 @@ class _Layout(NamedTuple):
 def _find_layout(path: epath.Path, size: int, vocab_size: int) -> _Layout:
     with path.open("rb") as file:
         head = file.read(_HEADER)
+        refuse_lfs_pointer(head, str(path))
         if head.startswith(np.lib.format.MAGIC_PREFIX):
             file.seek(0)
             return _numpy_layout(path, file)

@@ -248,6 +248,11 @@ def pickled(folder):
     (folder / "meta.pkl").write_bytes(b"\x80\4N.")
 
 
+def lfs_pointer(folder):
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"
+    (folder / "a.bin").write_bytes(pointer)
+
+
 def dangling(folder):
     (folder / "a.bin").symlink_to(folder / "gone.bin")
 
@@ -267,6 +272,7 @@ REFUSED = [
     (cut_datatrove, "holds 199 bytes, not the 200 of 100 ids"),
     (damaged_note, r"a.ds.metadata does not begin with NAME\|2 or NAME\|4"),
     (both_splits, "finds files of both splits, train and val; name them with"),
+    (lfs_pointer, "is a Git LFS pointer, not the file; fetch the file with `git lfs"),
     (dangling, "finds .*a.bin, a link to a file that is not there; remove the"),
     (pickled, "names no file. A folder is searched for .bin, .npy, .ds"),
 ]
