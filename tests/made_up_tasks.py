@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from gpt1_jax.tasks.examples import load_split
-from gpt1_jax.tasks.task import Task
+from gpt1_jax.tasks.task import Example, Task
 
 SUBSETS = {"mnli": ("matched", "mismatched"), "race": ("middle", "high")}
 LABELLED_TESTS = ("snli", "sci_tail", "race", "story_cloze")
@@ -26,6 +26,13 @@ class MadeUp(NamedTuple):
     choices: tuple[str, ...]
     label: int | float | None
     subset: str
+
+
+def example_to_predict(number=0, *, label=None, subset="", id=None) -> Example:
+    """An example of a test split, with the number as its id by default."""
+    name = str(number) if id is None else id
+    where = f"test.tsv:{number + 2}"
+    return Example(("a text",), (), label, name, subset, where, number)
 
 
 def made_up(task: Task, split: str, count: int = 4) -> list[MadeUp]:

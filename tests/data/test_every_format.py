@@ -1,13 +1,11 @@
 """Each job that reads a file reads every format and compression, to the same result."""
 
-import bz2
 import csv
-import gzip
 import io
 import json
-import lzma
 
 import pytest
+from compressed import COMPRESS
 from made_up_tokenizer import Characters
 from tiny_run import load_config
 from tiny_tasks import finetune_config
@@ -25,7 +23,6 @@ from gpt1_jax.tasks.paper_tasks import select_tasks
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-zstd = pytest.importorskip("backports.zstd")
 
 BASE = {"init_from": "base"}
 # Numbers and bools are among the texts, as a table of one's own may have them.
@@ -43,13 +40,6 @@ ROWS = [
     }
     for number in range(12)
 ]
-COMPRESS = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstd.compress,
-}
 
 
 def lines():

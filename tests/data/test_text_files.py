@@ -1,9 +1,6 @@
 """Files are opened and unpacked by what they hold, and read line by line."""
 
-import bz2
-import gzip
 import io
-import lzma
 import sys
 import time
 import tracemalloc
@@ -11,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from compressed import COMPRESS
 
 from gpt1_jax.data import text_files
 from gpt1_jax.data.text_files import (
@@ -26,13 +24,6 @@ from gpt1_jax.errors import MissingPackage, UserError
 backports = pytest.importorskip("backports")
 zstd = pytest.importorskip("backports.zstd")
 
-COMPRESS = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstd.compress,
-}
 TEXT = "One naïve text.\nTwo\u2028 lines.\n" * 100
 
 

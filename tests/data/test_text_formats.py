@@ -1,6 +1,5 @@
 """Training text in each format and compression, and what is refused of it."""
 
-import bz2
 import gzip
 import json
 import lzma
@@ -20,18 +19,10 @@ from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.errors import MissingPackage, UserError
 
 backports = pytest.importorskip("backports")
-zstd = pytest.importorskip("backports.zstd")
 
 KEY = "config.data.train"
 TEXTS = ["One naïve text.", "Two, with \u2028 a break", "", "日本 " * 40]
 OBJECTS = [{"id": 3, "text": text} for text in TEXTS]
-COMPRESS = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstd.compress,
-}
 CONTENT = {
     "a.txt": "\n".join(TEXTS),
     "a.jsonl": "\n".join(map(json.dumps, OBJECTS)),
@@ -40,26 +31,11 @@ CONTENT = {
     "a.csv": "id,text\n" + "\n".join(f'3,"{text}"' for text in TEXTS),
     "a.tsv": "id\ttext\n" + "\n".join(f"3\t{text}" for text in TEXTS),
 }
-WHOLE = "\n".join(TEXTS)
 
 
 def text_of(path, field="text"):
     (document,) = documents.text_documents(str(path), KEY, field)
     return "".join(document.blocks())
-
-
-@pytest.mark.parametrize("compression", COMPRESS)
-@pytest.mark.parametrize("name", CONTENT)
-def test_text_is_the_same_in_every_format(tmp_path, monkeypatch, name, compression):
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 13)
-    path = tmp_path / f"{name}{compression}"
-    path.write_bytes(COMPRESS[compression](CONTENT[name].encode()))
-    assert "".join(text_of(path).split("\n")) == "".join(WHOLE.split("\n"))
-
-
-def test_parquet_is_text_too(tmp_path):
-    pq.write_table(pa.Table.from_pylist(OBJECTS), tmp_path / "a.parquet")
-    assert text_of(tmp_path / "a.parquet") == WHOLE + "\n"
 
 
 def test_tables_in_a_folder_are_not_looked_for(tmp_path):

@@ -6,18 +6,12 @@ import zipfile
 import numpy as np
 import pytest
 from etils import epath
+from made_up_tasks import example_to_predict as example
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.prediction import write_predictions
 from gpt1_jax.finetuning.submission import write_glue, write_glue_zip
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.task import Example
-
-
-def example(number=0, *, label=None, subset="", id=None):
-    name = str(number) if id is None else id
-    where = f"test.tsv:{number + 2}"
-    return Example(("a text",), (), label, name, subset, where, number)
 
 
 @pytest.fixture
