@@ -54,7 +54,7 @@ def custom_task(config: FinetuneConfig) -> Task:
         ),
         target=Target(
             labels=() if scored else custom.labels,
-            column=custom.label,
+            column=custom.label.strip(),
             score_range=custom.score_range if scored else None,
             score_loss=config.head.score_loss,
             numbers_are_names=True,
@@ -78,7 +78,7 @@ def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
     if len(custom.choices) > 1:
         labels = custom.choices
     else:
-        labels = _read_labels(config.data.paths(), custom.label)
+        labels = _read_labels(config.data.paths(), custom.label.strip())
     custom = dataclasses.replace(custom, labels=labels)
     return dataclasses.replace(config, custom=custom)
 
@@ -152,7 +152,7 @@ def _check_columns(custom: CustomTaskConfig) -> None:
             "columns, make one text by --config.custom.template='{A} {B}', or two by "
             "'{A} {B} ||| {C}'."
         )
-    if custom.label in columns:
+    if custom.label.strip() in columns:
         raise UserError(
             f"config.custom.label={custom.label!r} is also a column of the text, which "
             "would give the answer away; leave it out there."

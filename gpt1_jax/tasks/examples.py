@@ -513,7 +513,10 @@ def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
 
 
 def _in_python(record: Record) -> Record:
-    columns = {name: _plain(value) for name, value in record.columns.items()}
+    try:
+        columns = {name: _plain(value) for name, value in record.columns.items()}
+    except UnicodeDecodeError as error:
+        raise UserError(f"{record.where}: text that is not UTF-8 ({error}).") from error
     return record._replace(columns=columns)
 
 

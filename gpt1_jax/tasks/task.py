@@ -394,8 +394,5 @@ def label_key(name: str) -> str:
 
 def _whole_number(value: Any) -> int:
     """The whole number that a source writes as 2, 2.0 or " 2"; otherwise NO_LABEL."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        return NO_LABEL
-    return number if number == value or str(number) == str(value).strip() else NO_LABEL
+    number = float(value) if isinstance(value, bool) else parse_number(value)
+    return int(number) if number.is_integer() else NO_LABEL

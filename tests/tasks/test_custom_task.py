@@ -391,6 +391,13 @@ def test_labels_written_in_two_ways_are_named(training_file, labels, first, seco
     assert [each.label for each in load_own(task, path)] == [0, 1, 2]
 
 
+def test_blanks_around_the_configured_label_mean_nothing(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text("label,text\npos,one\nneg,two\n")
+    task = one_text(path, label=" label ")
+    assert [each.label for each in load_own(task, path)] == [1, 0]
+
+
 def test_the_number_1_and_the_text_1_are_one_label(training_file):
     (task,), _ = select_tasks(custom_config(training_file((1, "1", 0)), labels=()))
     assert task.target.labels == ("0", "1")

@@ -1097,3 +1097,11 @@ def test_file_that_cannot_be_read_is_named(of_file, name, content, message):
 def test_file_that_is_not_there_is_named(tmp_path, name):
     with pytest.raises(FileNotFoundError, match=r"cannot be read .* standard input"):
         new_examples(SST2, str(tmp_path / name))
+
+
+def test_bytes_that_are_no_text_are_named(write, tmp_path):
+    content = parquet_bytes({"sentence": [b"ok", b"caf\xe9"], "label": [0, 1]})
+    path = write("dev.parquet", content)
+    task = changed(TASKS["sst2"], "published", hub={"dev": {"": str(path)}})
+    with pytest.raises(UserError, match=r"dev\.parquet, row 2: text that is not UTF-8"):
+        load(task, "dev", "hub", tmp_path)

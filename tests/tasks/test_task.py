@@ -37,7 +37,16 @@ def without(columns, name):
 
 @pytest.mark.parametrize(
     ("label", "number"),
-    [(0, 0), (2, 2), ("1", 1), (" 1", 1), ("neutral", 1), (2.0, 2), (True, 1)],
+    [
+        (0, 0),
+        (2, 2),
+        ("1", 1),
+        (" 1", 1),
+        ("neutral", 1),
+        (2.0, 2),
+        ("2.0", 2),
+        (True, 1),
+    ],
 )
 def test_label_is_a_number_or_a_name(label, number):
     assert example("snli", {**PAIR, "label": label}).label == number
