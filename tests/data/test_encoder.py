@@ -182,9 +182,9 @@ def test_an_interrupt_is_the_parent_s_alone(parent):
     """Ctrl-C goes to the whole group, even before a process can ignore it."""
     process, pids = parent()
     assert process.pid not in map(os.getpgid, pids)
-    os.killpg(process.pid, signal.SIGINT)
     for pid in pids:
         os.kill(pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     errors = process.communicate()[1]
     assert errors.count("Traceback") == 1 and "KeyboardInterrupt" in errors
     wait_for_the_end(pids)

@@ -282,7 +282,7 @@ def test_bad_values_are_refused(ask, text, tmp_path, values, message):
         ("\n \n", {"rows": "mean"}, "text.txt holds no word"),
         ("ab\n" + "\u00ad\n", {}, r"txt:2: nothing is left of '.xad'"),
         ("ab\n" + "\u00ad\n", {"rows": "last"}, r"txt:2: nothing is left of"),
-        ("ab\n" + "x" * 90, {}, r"txt:2: the word 'x{40}' has \d+ tokens; .* 40"),
+        ("ab\n" + "x" * 90, {}, r"txt:2: the word 'x+\.\.\.x+' has \d+ tokens; "),
         (
             "ab\n" + "x " * 90,
             {"rows": "last"},
