@@ -174,6 +174,15 @@ def write_json(path: epath.PathLike, value: Any) -> None:
     write_whole(path, format_json(value, indent=2) + "\n")
 
 
+def read_record(path: epath.PathLike) -> dict[str, Any]:
+    """A JSON object that `write_json` wrote; empty if it is missing or damaged."""
+    try:
+        value = json.loads(epath.Path(path).read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def format_json(value: Any, **layout: Any) -> str:
     """JSON with null in place of NaN and infinities, which JSON does not have.
 

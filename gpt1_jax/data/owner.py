@@ -12,7 +12,6 @@ folder (`taken_over`).
 import contextlib
 import errno
 import functools
-import json
 import os
 import secrets
 import socket
@@ -24,7 +23,7 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.data.files import is_remote, remove_partial, write_json
+from gpt1_jax.data.files import is_remote, read_record, remove_partial, write_json
 
 LOCK_FILE = ".lock"
 LEASE_FILE = ".lock.json"  # of a cache
@@ -110,14 +109,14 @@ def own(
             try:
                 locked = stack.enter_context(lock)
             except Held:
-                raise Held(read_lease(lease)) from None
+                raise Held(read_record(lease)) from None
         _refuse_kept(lease, locked, watching)
         remove_partial(folder, lease_file, older_than=0)
         stack.callback(_confirmed.pop, lease, None)
         _write(lease, 0)
         if not locked:
             time.sleep(PATIENCE_SECONDS / 60)  # others may have seen no lease either
-        if not is_ours(held := read_lease(lease)):
+        if not is_ours(held := read_record(lease)):
             raise Held(held)
         stack.enter_context(_kept(lease))
         yield
@@ -161,7 +160,7 @@ def taken_over() -> tuple[epath.Path, dict[str, Any]] | None:
     for lease, confirmed in list(_confirmed.items()):
         if time.time() - confirmed < PATIENCE_SECONDS / 2:
             continue
-        held = read_lease(lease)
+        held = read_record(lease)
         if "owner" in held and not is_ours(held):
             return lease, held
         _confirmed[lease] = time.time()
@@ -173,15 +172,6 @@ def name_owner(lease: Mapping[str, Any]) -> str:
     if not {"pid", "host"} <= lease.keys():
         return "another process"
     return f"process {lease['pid']} on {lease['host']}"
-
-
-def read_lease(path: epath.PathLike) -> dict[str, Any]:
-    """What a lease says; empty if it is missing or damaged."""
-    try:
-        value = json.loads(epath.Path(path).read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def is_ours(lease: Mapping[str, Any]) -> bool:
@@ -227,10 +217,10 @@ def _refuse_kept(
         on this machine owns the folder.
       watching: as in `own`.
     """
-    held = read_lease(lease)
+    held = read_record(lease)
     if not held and lease.exists():  # perhaps it is being written
         time.sleep(PATIENCE_SECONDS / 120)
-        held = read_lease(lease)
+        held = read_record(lease)
     if is_ours(held):
         raise Held(held)
     if not held or (locked and held.get("machine") == machine_id()):
@@ -241,7 +231,7 @@ def _refuse_kept(
         time.sleep(PATIENCE_SECONDS / 60)
         if not lease.exists():
             return
-        if read_lease(lease).get("count") != held.get("count"):
+        if read_record(lease).get("count") != held.get("count"):
             raise Held(held)
 
 
@@ -259,7 +249,7 @@ def _kept(lease: epath.Path) -> Iterator[None]:
         while not stop.wait(BEAT_SECONDS):
             count += 1
             with contextlib.suppress(OSError):  # the next beat may get through
-                if is_ours(read_lease(lease)):
+                if is_ours(read_record(lease)):
                     _write(lease, count)
 
     thread = threading.Thread(target=beat, daemon=True)
@@ -270,5 +260,5 @@ def _kept(lease: epath.Path) -> Iterator[None]:
         stop.set()
         thread.join()
         with contextlib.suppress(OSError):
-            if is_ours(read_lease(lease)):
+            if is_ours(read_record(lease)):
                 lease.unlink(missing_ok=True)

@@ -21,14 +21,15 @@ from etils import epath
 
 from gpt1_jax.data.files import (
     append_to,
+    check_writable,
     files_below,
     make_folder,
+    read_record,
     sha256,
-    try_writing,
     whole_folder,
     write_json,
 )
-from gpt1_jax.data.owner import exclusive, read_lease
+from gpt1_jax.data.owner import exclusive
 from gpt1_jax.data.progress import Bar, show_line
 from gpt1_jax.errors import UserError
 
@@ -75,7 +76,7 @@ def cached(
     """
     remote = place / folder.relative_to(own).as_posix()
     while True:
-        if record := read_lease(remote / RECORD_FILE):
+        if record := read_record(remote / RECORD_FILE):
             fetch = functools.partial(_fetch, remote, record, progress)
             try:
                 return local(folder, read, fetch)
@@ -87,7 +88,7 @@ def cached(
         elif is_main:
             _check_writable(remote)
             with exclusive(remote, say):
-                if read_lease(remote / RECORD_FILE):  # of another run
+                if read_record(remote / RECORD_FILE):  # of another run
                     continue
                 found = local(folder, read, make)
                 _publish(folder, remote, progress)
@@ -98,8 +99,7 @@ def cached(
 
 def _check_writable(remote: epath.Path) -> None:
     try:
-        make_folder(remote)
-        try_writing(remote)
+        check_writable(remote)
     except OSError as error:
         raise PermissionError(
             f"{remote} cannot be written ({error.strerror or error}); name another "

@@ -47,7 +47,7 @@ def _import_zstd(needed_by: str) -> Any:
 
 
 def _open_zstd(file: BinaryIO) -> Any:
-    zstd = _import_zstd("A file")
+    zstd = _import_zstd(getattr(file, "name", "A file"))
     # Windows of up to 2 GiB, as `zstd --long=31` writes.
     return zstd.open(file, options={zstd.DecompressionParameter.window_log_max: 31})
 
@@ -140,8 +140,6 @@ def open_file(
         if not unpack:
             yield file
             return
-        if unpack is _open_zstd:
-            _import_zstd(name)
         unpacked = _Unpacked(unpack(file), name)
         yield io.BufferedReader(unpacked, _PIECE_BYTES)
         unpacked_sizes[name] = unpacked.size

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from gpt1_jax.data import owner
-from gpt1_jax.data.files import write_json
+from gpt1_jax.data.files import read_record, write_json
 
 HOLD = """
 import sys, time
@@ -136,9 +136,9 @@ def test_where_there_are_no_locks_a_lease_is_taken_from_the_dead(without_locks):
     lease.write_text(json.dumps({**killed, "machine": owner.machine_id()}))
     said = []
     with owner.exclusive(without_locks, said.append):
-        while owner.read_lease(lease).get("count", 0) < 2:
+        while read_record(lease).get("count", 0) < 2:
             time.sleep(0.01)
-        assert owner.read_lease(lease)["pid"] == os.getpid()
+        assert read_record(lease)["pid"] == os.getpid()
     (line,) = said
     assert line.startswith(f"{without_locks} is in use by process 12 on host-7; wait")
     assert not lease.exists()

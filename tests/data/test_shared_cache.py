@@ -299,7 +299,7 @@ def test_a_bucket_that_cannot_be_written_is_refused_before_any_work(
     def refuse(*args):
         raise PermissionError(13, "denied")
 
-    monkeypatch.setattr(shared_cache, "try_writing", refuse)
+    monkeypatch.setattr(shared_cache, "check_writable", refuse)
     monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
     with pytest.raises(
         PermissionError,
