@@ -151,8 +151,9 @@ needs_proc = pytest.mark.skipif(
 @needs_proc
 def test_processes_start_no_script_of_the_user_s_again(parent):
     process, pids = parent(0)
-    output, errors = process.communicate()
-    assert (output, errors, process.returncode) == ("30\n", "", 0)
+    # Not by `communicate`, which loses what `readline` has buffered.
+    output, errors = process.stdout.read(), process.stderr.read()
+    assert (output, errors, process.wait()) == ("30\n", "", 0)
     wait_for_the_end(pids)
 
 
