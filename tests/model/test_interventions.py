@@ -349,19 +349,19 @@ WORDS = np.array([[0, 0, 1, 1, 2], [0, 1, -1, -1, -1]], np.int32)
 SHAPES = {"attn/heads": (2, 5, 3, 4), "attn/probs": (2, 3, 5, 5), "out": (2, 5, 4)}
 PLACES = [  # the places of an edit, and the tokens (text, position) that it changes
     (dict(), None),
-    (dict(positions=0), {(0, 0), (1, 0)}),
-    (dict(positions=-1), {(0, 4), (1, 2)}),
-    (dict(positions=[1, -2]), {(0, 1), (0, 3), (1, 1)}),
-    (dict(positions=[[3], [0]]), {(0, 3), (1, 0)}),
-    (dict(positions=[[0, 1], [-1, 1]]), {(0, 0), (0, 1), (1, 2), (1, 1)}),
-    (dict(positions=-4), {(0, 1)}),  # the second text has three tokens
-    (dict(positions=3), {(0, 3)}),
-    (dict(positions=[]), set()),
-    (dict(words=1), {(0, 2), (0, 3), (1, 1)}),
-    (dict(words=-1), {(0, 4), (1, 1)}),
-    (dict(words=[[0, 2], [0, 0]]), {(0, 0), (0, 1), (0, 4), (1, 0)}),
-    (dict(words=-3), {(0, 0), (0, 1)}),
-    (dict(words=1, positions=[1, 2]), {(0, 2), (1, 1)}),
+    (dict(positions=0), [(0, 0), (1, 0)]),
+    (dict(positions=-1), [(0, 4), (1, 2)]),
+    (dict(positions=[1, -2]), [(0, 1), (0, 3), (1, 1)]),
+    (dict(positions=[[3], [0]]), [(0, 3), (1, 0)]),
+    (dict(positions=[[0, 1], [-1, 1]]), [(0, 0), (0, 1), (1, 2), (1, 1)]),
+    (dict(positions=-4), [(0, 1)]),  # the second text has three tokens
+    (dict(positions=3), [(0, 3)]),
+    (dict(positions=[]), []),
+    (dict(words=1), [(0, 2), (0, 3), (1, 1)]),
+    (dict(words=-1), [(0, 4), (1, 1)]),
+    (dict(words=[[0, 2], [0, 0]]), [(0, 0), (0, 1), (0, 4), (1, 0)]),
+    (dict(words=-3), [(0, 0), (0, 1)]),
+    (dict(words=1, positions=[1, 2]), [(0, 2), (1, 1)]),
 ]
 
 
