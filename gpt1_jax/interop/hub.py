@@ -73,7 +73,7 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
         if not _is_sound(run):
             shutil.rmtree(run, ignore_errors=True)
             _convert(snapshot, run, named)
-            write_manifest(epath.Path(run), leave_out=())
+            write_manifest(epath.Path(run))
             commit = listing.commit[:12]
             print(f"{address} is commit {commit}, converted to {run}.", flush=True)
     return os.fspath(run)

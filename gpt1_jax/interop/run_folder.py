@@ -36,6 +36,7 @@ def save_params(
         run_folder.write_config_and_tokenizer(folder, config, tokenizer)
         checkpoints = Checkpoints(folder, CheckpointConfig(1, 2, 0))
         try:
-            checkpoints.save(step, {"params": params}, identity.metadata(step))
+            state = {"params": params}
+            checkpoints.save(step, state, identity.metadata(step), params)
         finally:
             checkpoints.close()

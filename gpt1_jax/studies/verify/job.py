@@ -37,12 +37,13 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
     MANIFEST_FILE,
+    UNHASHED,
     newest_metadata,
     read_metadata,
     read_scores,
     saved_steps,
 )
-from gpt1_jax.runs.checkpoints import UNHASHED, SavedParams, read_params
+from gpt1_jax.runs.checkpoints import SavedParams, read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import (
     Milestone,
