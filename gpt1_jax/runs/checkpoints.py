@@ -26,6 +26,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -106,6 +107,10 @@ class Checkpoints:
       folder: the run folder, local or gs://.
       config: how many checkpoints to keep.
       best: the metric that ranks them; the best are kept beside the latest.
+
+    Attributes:
+      saved_at: when the last save began, by `time.monotonic`; at first, when the
+        checkpoints were opened.
     """
 
     def __init__(
@@ -113,6 +118,7 @@ class Checkpoints:
     ):
         self._folder, self._config, self._best = folder, config, best
         self._directory = folder / "checkpoints"
+        self.saved_at = time.monotonic()
         self._saving: int | None = None
         self._state_bytes = 0
         self._metadata: Mapping[str, Any] = {}  # of the save under way,
@@ -143,17 +149,14 @@ class Checkpoints:
             return read_scores(self._folder, step).get(self._best)
         except UserError as damage:
             say(f"WARNING: {damage}")
-            metric, records = (
-                self._best.metric,
-                read_metrics(self._folder / METRICS_FILE),
-            )
-            found = [r[metric] for r in records if r["step"] == step and metric in r]
-            if is_main_process():
-                checkpoint = self._directory / str(step)
-                (checkpoint / SCORE_FILE).unlink()
-                for score in found[-1:]:
-                    write_score(checkpoint, self._best, score)
-            return found[-1] if found else None
+        checkpoint, metric = self._directory / str(step), self._best.metric
+        records = read_metrics(self._folder / METRICS_FILE)
+        found = [r[metric] for r in records if r["step"] == step and metric in r]
+        if is_main_process():
+            (checkpoint / SCORE_FILE).unlink()
+            for score in found[-1:]:
+                write_score(checkpoint, self._best, score)
+        return found[-1] if found else None
 
     def save(
         self, step: int, state: Any, metadata: Mapping[str, Any], params: Any
@@ -176,7 +179,7 @@ class Checkpoints:
             return
         self._state_bytes = state_bytes(state)
         check_room(self._directory, self._state_bytes, f"the checkpoint of step {step}")
-        self._saving = step
+        self._saving, self.saved_at = step, time.monotonic()
         self._scores.pop(step, None)
         if read_milestone(metadata):
             self._for_good.add(step)
