@@ -151,6 +151,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         ),
         checkpoint=config_dict.create(
             every_steps=1000,  # and after every evaluation
+            every_minutes=0.0,  # at least this often by the clock, too; 0: never
             keep_latest=2,
             keep_best=1,  # by the task's first metric on the development split
         ),

@@ -174,6 +174,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         ),
         checkpoint=config_dict.create(
             every_steps=1000,
+            every_minutes=0.0,  # at least this often by the clock, too; 0: never
             keep_latest=2,
             keep_best=1,  # by validation loss
             # Milestones are checkpoints kept for good, at these numbers of words of
@@ -207,6 +208,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         config.checkpoint.milestone_steps = (*spaced, 1_000_000)
     if preset in ACCELERATORS:
         config.model.dtype = "bfloat16"
+        config.checkpoint.every_minutes = 10.0  # lost if a machine vanishes
     if preset == "babylm":
         config.tokenizer.vocab_size = 16_384
         config.train.update(num_epochs=10.0, batch_size=16)

@@ -463,6 +463,9 @@ class CheckpointConfig(Section):
     section = "checkpoint"
 
     every_steps: Positive[int]
+    every_minutes: Annotated[
+        NotNegative[float], at_most(1_000_000, "; 0 saves by steps alone"), Newer(0.0)
+    ] = dataclasses.field(default=0.0, kw_only=True)
     keep_latest: Annotated[
         int, at_least(2, ": the newest checkpoint may turn out to be damaged")
     ]

@@ -47,12 +47,14 @@ NEWER = {  # than 1.0.0
         "tokenizer.lowercase": True,
         "data.skip_empty": False,
         "data.document_separator": "",
+        "checkpoint.every_minutes": 0.0,
         "log.wandb": False,
     },
     "finetune": {
         "data.skip_empty": False,
         "custom.name": "",
         "custom.template": "",
+        "checkpoint.every_minutes": 0.0,
         "log.wandb": False,
     },
     "convert": {
