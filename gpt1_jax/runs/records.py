@@ -8,6 +8,7 @@ the end.
 
 import contextlib
 import datetime
+import errno
 import functools
 import importlib.metadata
 import os
@@ -221,8 +222,10 @@ class Records:
         """Appends one record to `metrics.jsonl` and to the trackers."""
         if not self._active:
             return
+        line = (format_json(record) + "\n").encode()
         with explained_writing(self._path):
-            self._file.write((format_json(record) + "\n").encode())
+            if self._file.write(line) < len(line):  # the disk has filled up
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         for tracker in self._trackers:
             tracker.add(record)
 

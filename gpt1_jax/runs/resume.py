@@ -81,6 +81,9 @@ class Identity:
     def check(self, saved: Mapping[str, Any], folder: epath.Path) -> None:
         """Refuses a checkpoint or results that belong to another run.
 
+        Digests that were not there then, or are not now, differ too: a split of
+        examples that has appeared since, for example.
+
         Args:
           saved: the metadata of a checkpoint, or a results.json.
           folder: the run folder.
@@ -88,13 +91,13 @@ class Identity:
         Raises:
           UserError: naming what differs; if it is the text, which documents.
         """
-        held = saved_digests(saved)
+        held, now = saved_digests(saved), dict(self.digests)
         if "config" in saved:
             refuse_changes(saved["config"], self.config, "this run folder")
         if "tokenizer" in saved:
-            held["tokenizer"] = saved["tokenizer"]
-        now = {**self.digests, "tokenizer": self.tokenizer}
-        if changed := [name for name in sorted(held) if held[name] != now.get(name)]:
+            held["tokenizer"], now["tokenizer"] = saved["tokenizer"], self.tokenizer
+        names = sorted(held.keys() | now.keys())
+        if changed := [name for name in names if held.get(name) != now.get(name)]:
             names, which = " and the ".join(changed), ""
             if "text" in changed:
                 which = which_documents(folder, self.documents)
@@ -102,7 +105,7 @@ class Identity:
                 then = saved.get("config", saved).get("init_from")
                 which = f" (now {self.config.get('init_from')}, then {then})"
             digests = "; ".join(
-                f"{now.get(name, 'missing'):.12}, saved {held[name]:.12}"
+                f"{now.get(name, 'missing'):.12}, saved {held.get(name, 'missing'):.12}"
                 for name in changed
             )
             raise UserError(

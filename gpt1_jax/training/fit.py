@@ -356,9 +356,11 @@ def make_hooks(
         return step % log_every == 0
 
     def saves(step: int) -> bool:
-        return run.saves(step) or stop.requested or _is_late(run, host, step)
+        due = run.saves(step) and (step > first_step or step == 0)  # else it is saved
+        return due or stop.requested or _is_late(run, host, step)
 
     def evaluates(step: int) -> bool:
+        """Whether to evaluate; the first state only if a stop has prevented it."""
         if stop.requested or not run.evaluates(step):
             return False
         return step > first_step or not agree(host.records.recorded(best, step))
