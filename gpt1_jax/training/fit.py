@@ -406,6 +406,7 @@ def _evaluate(run: Run, host: Host, stop: StopSignal, state: TrainState) -> None
     with PROGRAM.on("evaluation"):
         metrics = run.evaluation.evaluate(state.params, step, stopped)
     if metrics is None:
+        stop.requested = True
         return
     lock.check_owned()
     with PROGRAM.on("checkpoints"):
