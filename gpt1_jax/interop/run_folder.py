@@ -36,7 +36,6 @@ def save_params(
         run_folder.write_config_and_tokenizer(folder, config, tokenizer)
         checkpoints = Checkpoints(folder, CheckpointConfig(1, 2, 0))
         try:
-            state = {"params": params}
-            checkpoints.save(step, state, identity.metadata(step), params)
+            checkpoints.save(step, {"params": params}, identity.metadata(step))
         finally:
             checkpoints.close()

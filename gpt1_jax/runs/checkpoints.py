@@ -121,8 +121,7 @@ class Checkpoints:
         self.saved_at = time.monotonic()
         self._saving: int | None = None
         self._state_bytes = 0
-        self._metadata: Mapping[str, Any] = {}  # of the save under way,
-        self._params: Any = None  # and its parameters, as numpy arrays
+        self._metadata: Mapping[str, Any] = {}  # of the save under way
         self._steps = set(saved_steps(folder))
         scores = {step: self._read_score(step) for step in self._steps}
         self._scores = {step: each for step, each in scores.items() if each is not None}
@@ -158,18 +157,15 @@ class Checkpoints:
                 write_score(checkpoint, self._best, score)
         return found[-1] if found else None
 
-    def save(
-        self, step: int, state: Any, metadata: Mapping[str, Any], params: Any
-    ) -> None:
+    def save(self, step: int, state: Any, metadata: Mapping[str, Any]) -> None:
         """Starts saving a state; returns before the files are written.
 
         Args:
           step: the state's step; if it is the latest saved, nothing is done.
           state: the state to save; may be donated afterwards.
           metadata: JSON values that say what the state belongs to, and whether it is
-            a milestone. The content digest of the parameters is added as
-            `params_digest`.
-          params: the state's parameters, whole on each process.
+            a milestone. The content digest of the parameters, as they are on disk, is
+            added as `params_digest`.
 
         Raises:
           OSError: if the disk has no room for it, or had none for the save before.
@@ -183,9 +179,7 @@ class Checkpoints:
         self._scores.pop(step, None)
         if read_milestone(metadata):
             self._for_good.add(step)
-        if is_main_process():
-            self._metadata = metadata
-            self._params = jax.tree.map(np.array, params)  # copies
+        self._metadata = metadata
         state_args = ocp.args.StandardSave(_one_copy(state))
         self._manager.save(step, args=ocp.args.Composite(state=state_args), force=True)
 
@@ -287,12 +281,10 @@ class Checkpoints:
         """Called by orbax when all arrays are written, before the final rename."""
         if not is_main_process():
             return
-        params_digest = tree_digest(self._params)
-        self._params = None
         for folder in self._directory.iterdir():  # its name is still a temporary one
             if folder.name.partition(".")[0] == str(self._saving):
-                metadata = {**self._metadata, "params_digest": params_digest}
-                write_metadata(folder, metadata)
+                digest = tree_digest(_restore_params(folder))
+                write_metadata(folder, {**self._metadata, "params_digest": digest})
                 write_manifest(folder)
 
     def _delete_old(self) -> None:
@@ -387,8 +379,7 @@ def read_params(folder: epath.Path, step: int | str = NEWEST) -> SavedParams:
 
     def read(checkpoint: epath.Path) -> SavedParams:
         number, digest = int(checkpoint.name), manifest_digest(checkpoint)
-        names = {"params": _saved_names(checkpoint)["params"]}
-        params = _restore(checkpoint, names)["params"]
+        params = _restore_params(checkpoint)
         return SavedParams(number, params, read_metadata(folder, number), digest)
 
     return _read_sound(folder, step, read)
@@ -410,7 +401,7 @@ def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
     """
 
     def read(checkpoint: epath.Path) -> Any:
-        saved = _reader().metadata(checkpoint).item_metadata["state"].tree
+        saved = ocp.PyTreeCheckpointHandler().metadata(checkpoint / "state").tree
         if wrong := first_difference(saved, target):
             raise UserError(
                 f"The checkpoint {checkpoint} does not hold the state asked for: "
@@ -467,11 +458,17 @@ def _find_step(folder: epath.Path, step: int | str) -> int:
     return int(step)
 
 
-def _restore(folder: epath.Path, target: Any) -> Any:
+def _restore_params(checkpoint: epath.Path) -> Any:
+    """The parameters of a saved state, as numpy arrays."""
+    names = {"params": _saved_names(checkpoint)["params"]}
+    return _restore(checkpoint, names)["params"]
+
+
+def _restore(checkpoint: epath.Path, target: Any) -> Any:
     """The part of a saved state that `target` names, as numpy arrays."""
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), target)
     state = ocp.args.PyTreeRestore(target, as_numpy, partial_restore=True)
-    return _reader().restore(folder, args=ocp.args.Composite(state=state)).state
+    return ocp.PyTreeCheckpointHandler().restore(checkpoint / "state", args=state)
 
 
 def _saved_names(folder: epath.Path) -> Any:
@@ -483,11 +480,3 @@ def _saved_names(folder: epath.Path) -> Any:
             place = place.setdefault(key, {})
         place[name] = 0
     return tree
-
-
-def _reader() -> ocp.Checkpointer:
-    return ocp.Checkpointer(
-        ocp.CompositeCheckpointHandler(
-            state=ocp.PyTreeCheckpointHandler(), metadata=ocp.JsonCheckpointHandler()
-        )
-    )

@@ -96,8 +96,8 @@ class Identity:
             refuse_changes(saved["config"], self.config, "this run folder")
         if "tokenizer" in saved:
             held["tokenizer"], now["tokenizer"] = saved["tokenizer"], self.tokenizer
-        names = sorted(held.keys() | now.keys())
-        if changed := [name for name in names if held.get(name) != now.get(name)]:
+        known = sorted(held.keys() | now.keys())
+        if changed := [name for name in known if held.get(name) != now.get(name)]:
             names, which = " and the ".join(changed), ""
             if "text" in changed:
                 which = which_documents(folder, self.documents)

@@ -28,7 +28,7 @@ from gpt1_jax.config.sections import (
 )
 from gpt1_jax.data.progress import said_if_long
 from gpt1_jax.data.windows import BatchSource, read_ahead
-from gpt1_jax.parallel.mesh import gathered, state_sharding, to_global_batch
+from gpt1_jax.parallel.mesh import state_sharding, to_global_batch
 from gpt1_jax.parallel.processes import (
     EXIT_AGAIN,
     Watchdog,
@@ -388,11 +388,9 @@ def _is_late(run: Run, host: Host, step: int) -> bool:
 def _save(run: Run, host: Host, state: TrainState) -> None:
     host.watchdog.hear()
     lock.check_owned()
-    step, params = int(state.step), state.params
-    if jax.process_count() > 1:
-        params = gathered(run.computation.mesh, params)
+    step = int(state.step)
     with PROGRAM.on("checkpoints"):
-        host.checkpoints.save(step, state, run.metadata(step), params)
+        host.checkpoints.save(step, state, run.metadata(step))
 
 
 def _evaluate(run: Run, host: Host, stop: StopSignal, state: TrainState) -> None:

@@ -60,14 +60,9 @@ def restore(checkpoints, check=lambda metadata: None):
     return checkpoints.restore(target, check)
 
 
-def save(checkpoints, step, metadata):
-    state = state_at(step)
-    checkpoints.save(step, state, metadata, state.params)
-
-
 def save_all(checkpoints, losses):
     for step, loss in losses.items():
-        save(checkpoints, step, {"number": step})
+        checkpoints.save(step, state_at(step), {"number": step})
         if loss is not None:
             checkpoints.add_score(step, loss)
     checkpoints.wait()
@@ -450,7 +445,7 @@ KEPT = {"milestone": {"amount": 1000, "unit": "words"}}
 
 def save_some_for_good(checkpoints, losses, for_good):
     for step, loss in losses.items():
-        save(checkpoints, step, KEPT if step in for_good else {})
+        checkpoints.save(step, state_at(step), KEPT if step in for_good else {})
         checkpoints.add_score(step, loss)
     checkpoints.wait()
 
@@ -497,7 +492,7 @@ def test_a_full_disk_is_one_line_and_harms_nothing(opened, monkeypatch):
         with pytest.raises(
             OSError, match=r"full: the checkpoint of step 2 needs .* MB"
         ):
-            save(checkpoints, 2, {})
+            checkpoints.save(2, state_at(2), {})
     assert int(restore(opened()).step) == 1
 
 
@@ -511,7 +506,7 @@ def test_a_disk_that_fills_up_in_a_save_is_one_line(opened, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "_complete", fill)
         checkpoints = opened()
-        save(checkpoints, 2, {})
+        checkpoints.save(2, state_at(2), {})
         with pytest.raises(OSError, match="is full: the checkpoint of step 2"):
             checkpoints.wait()
     assert int(restore(opened()).step) == 1

@@ -37,7 +37,7 @@ class Diary:
         self.events, self.saved, self.known = [], [], set(known)
         self.saved_at = time.monotonic()
 
-    def save(self, step, state, metadata, params):
+    def save(self, step, state, metadata):
         self.saved_at = time.monotonic()
         if step not in self.saved:
             self.saved.append(step)

@@ -300,7 +300,7 @@ def weights_alone(pretrained, tmp_path):
     run = open_run(str(pretrained))
     checkpoints = Checkpoints(epath.Path(folder), CheckpointConfig(1, 2, 0))
     record = {"tokenizer": run.tokenizer.digest}
-    checkpoints.save(0, {"params": run.params}, record, run.params)
+    checkpoints.save(0, {"params": run.params}, record)
     checkpoints.close()
     return folder
 
