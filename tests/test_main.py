@@ -380,7 +380,7 @@ def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
     joined = f"--workdir={tmp_path / 'joined'}"
     keep = "--config.checkpoint.milestone_tokens=384,640"
     outputs = in_two_processes(functools.partial(run_main, joined, keep))
-    assert "2 x cpu" in outputs[0] and "step" not in outputs[1]
+    assert "2 x cpu" in outputs[0] and "loss" not in outputs[1]
     assert saved_steps(epath.Path(tmp_path / "joined")) == [3, 5, 8, 12]
     states = (saved_state(tmp_path / name, 12) for name in ("alone", "joined"))
     assert_close_states(*states)
@@ -477,7 +477,7 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
     config = "--config=configs/finetune.py:rte+copa"
     run = functools.partial(run_program, config, f"--workdir={joined}", *as_flags(base))
     outputs = in_two_processes(run)
-    assert "step" in outputs[0] and "step" not in outputs[1]
+    assert "step" in outputs[0] and "loss" not in outputs[1]
     for task in ("rte", "copa"):
         folders = [folder / task / "pretrained-seed0" for folder in (alone, joined)]
         assert_close_states(*(saved_state(folder, 12) for folder in folders))
