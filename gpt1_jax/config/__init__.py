@@ -2,20 +2,28 @@
 
 A file in `configs/` builds a `ml_collections.ConfigDict`; the command line
 overrides individual values; `load` turns the result into the frozen dataclass of its
-job, and `saved.load_saved` does the same with the file in a run folder. A missing or
-unknown key, or a value that cannot work, raises a `UserError` that names the key, the
-value and a way out.
+job, and `saved.load_saved` does the same with the file in a run folder. A key that is
+left out has its default. One that must be given or is unknown, or a value that cannot
+work, raises a `UserError` that names the key, the value and a way out.
 """
 
 import dataclasses
+import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from gpt1_jax.config.checks import make_section, require
+import ml_collections
+
+from gpt1_jax.config.checks import (
+    default_values,
+    make_section,
+    require,
+    with_defaults,
+)
 from gpt1_jax.config.sections import JobConfig, ModelConfig
-from gpt1_jax.errors import find_named
+from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.formats import FORMAT, VERSION
 
 
@@ -49,16 +57,16 @@ STUDIES: Mapping[str, str] = {
     "verify": "VerifyConfig",
 }
 _CONFIGS: Mapping[str, str] = {
-    "pretrain": "pretrain:PretrainConfig",
-    "finetune": "finetune:FinetuneConfig",
-    "predict": "models:PredictConfig",
-    "generate": "models:GenerateConfig",
-    "convert": "models:ConvertConfig",
-    "report": "report:ReportConfig",
+    "pretrain": "PretrainConfig",
+    "finetune": "FinetuneConfig",
+    "predict": "PredictConfig",
+    "generate": "GenerateConfig",
+    "convert": "ConvertConfig",
+    "report": "ReportConfig",
 }
 JOBS: Mapping[str, Job] = {
     **{
-        name: Job(f"gpt1_jax.config.{config}", f"gpt1_jax.jobs.{name}")
+        name: Job(f"gpt1_jax.config.{name}:{config}", f"gpt1_jax.jobs.{name}")
         for name, config in _CONFIGS.items()
     },
     **{
@@ -84,6 +92,32 @@ def find_job(name: Any) -> Job:
         f"{', '.join(JOBS)}, and any other is known to the command that does it.",
     )
     return jobs[name]
+
+
+def default_config(
+    job: str, preset: str = "", presets: Sequence[str] = ()
+) -> ml_collections.ConfigDict:
+    """The defaults of a job's keys, for its file in `configs/` to change and lock.
+
+    Keys without a default are missing (`checks`); the file sets them.
+
+    Args:
+      job: one of `JOBS`, or a module outside the package, which is imported.
+      preset: the preset that is asked for.
+      presets: those that the file has; any, if there are none.
+
+    Raises:
+      UserError: if there is no such preset.
+    """
+    if presets and preset not in presets:
+        near = difflib.get_close_matches(preset, presets, 1)
+        raise UserError(
+            f"configs/{job}.py has no preset {preset!r}; choose one of "
+            f"{', '.join(presets)}." + (f" Did you mean {near[0]}?" if near else "")
+        )
+    know_job(job)
+    values = default_values(find_job(job).config_class())
+    return ml_collections.ConfigDict({"job": job, "preset": preset, **values})
 
 
 def load(values: Mapping[str, Any]) -> Any:
@@ -135,7 +169,8 @@ def load_known(values: Mapping[str, Any]) -> Any:
     Raises:
       UserError: also if the job is neither one of `JOBS` nor loaded already.
     """
-    return make_section("", find_job(values.get("job", "")).config_class(), values)
+    cls = find_job(values.get("job", "")).config_class()
+    return make_section("", cls, with_defaults(cls, values))
 
 
 def _is_job(name: Any) -> bool:
@@ -157,6 +192,7 @@ __all__ = [
     "STUDIES",
     "Job",
     "ModelConfig",
+    "default_config",
     "find_job",
     "know_job",
     "load",
