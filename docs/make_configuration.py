@@ -5,8 +5,8 @@ import textwrap
 
 from gpt1_jax.config import JOBS, usage
 from gpt1_jax.config.checks import CONTENT, FREE, MACHINE
+from gpt1_jax.config.flat import flatten
 from gpt1_jax.config.keys import Key, describe_keys
-from gpt1_jax.config.saved import flatten
 
 _HEAD = """\
 # Configuration keys

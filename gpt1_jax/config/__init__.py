@@ -22,6 +22,7 @@ from gpt1_jax.config.checks import (
     require,
     with_defaults,
 )
+from gpt1_jax.config.flat import flatten, rename_keys, unflatten
 from gpt1_jax.config.sections import JobConfig, ModelConfig
 from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.formats import FORMAT, VERSION
@@ -123,7 +124,8 @@ def default_config(
 def load(values: Mapping[str, Any]) -> Any:
     """Checks and freezes a configuration given by the user.
 
-    A job that is not in `JOBS` is a module outside the package, which is imported. It
+    Keys that 1.0 called otherwise may have their old names. A job that is not in `JOBS`
+    is a module outside the package, which is imported. It
     has `Config`, its configuration's class, and `run(config, workdir)`.
 
     Args:
@@ -136,7 +138,7 @@ def load(values: Mapping[str, Any]) -> Any:
       UserError: naming the first key that is unknown, missing or impossible.
     """
     know_job(values.get("job", ""))
-    return load_known(values)
+    return load_known(unflatten(rename_keys(flatten(values))))
 
 
 def know_job(name: Any) -> None:

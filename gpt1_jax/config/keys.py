@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from gpt1_jax.config.checks import Limit, marks, section_type
-from gpt1_jax.config.saved import flatten
+from gpt1_jax.config.flat import flatten
 
 _INDENT = 6 * " "
 _KINDS = {bool: "True or False", int: "whole number", float: "number", str: "text"}

@@ -12,7 +12,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
@@ -26,6 +26,7 @@ from gpt1_jax.config.checks import (
     marked_keys,
     require,
 )
+from gpt1_jax.config.flat import flatten, replace_gone, unflatten
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import FORMAT, RUN_FOLDER, VERSION, is_newer
@@ -34,11 +35,6 @@ from gpt1_jax.formats import FORMAT, RUN_FOLDER, VERSION, is_newer
 # {"loss": null, "not_finite": {"loss": "NaN"}}.
 NOT_FINITE = "not_finite"
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-RENAMED = {"data.jsonl_field": "data.text_field"}  # keys of 1.0
-# Two ways of 1.0 to share the work of a step, which never changed what it computes: a
-# key that is gone, with the value that did nothing, and a value, with today's nearest.
-GONE = {"mesh.tensor_parallelism": 1}
-REPLACED = {"mesh.sharding": ("optimizer", "full")}
 
 
 def read_json(path: epath.PathLike) -> dict[str, Any]:
@@ -142,7 +138,8 @@ def unknown_keys(values: Mapping[str, Any]) -> list[str]:
             key.startswith(f"{each}.") for each in known
         )
 
-    return [key for key in flatten(values) if not is_nested(key)]
+    found, _ = replace_gone(flatten(values))
+    return [key for key in found if not is_nested(key)]
 
 
 def load_saved(path: epath.PathLike) -> Any:
@@ -192,60 +189,5 @@ def known_values(values: Mapping[str, Any]) -> dict[str, Any]:
       UserError: if it names no known job.
     """
     unknown = set(unknown_keys(values))
-    return {k: v for k, v in flatten(values).items() if k not in unknown}
-
-
-def gone_keys(values: Mapping[str, Any]) -> list[str]:
-    """A sentence on each value of a saved configuration of 1.0 that is gone."""
-    return [
-        f"config.{key}={value!r} is gone since this run began, which continues without."
-        for key, value in _flat(values)
-        if (key in GONE and value != GONE[key])
-        or (key in REPLACED and value == REPLACED[key][0])
-    ]
-
-
-def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a.b": 1}`, as today has it; lists become tuples."""
-    return {
-        RENAMED.get(key, key): _replaced(key, value)
-        for key, value in _flat(tree)
-        if key not in GONE
-    }
-
-
-def _replaced(key: str, value: Any) -> Any:
-    before, now = REPLACED.get(key, (value, value))
-    return now if value == before else value
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        require("." not in key, f"the key {key!r} holds a dot.")
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, _tuples(value)
-
-
-def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `flatten`.
-
-    Raises:
-      UserError: if a key is both a value and a section.
-    """
-    tree: dict[str, Any] = {}
-    for key, value in flat.items():
-        *sections, name = key.split(".")
-        place = tree
-        for section in sections:
-            place = place.setdefault(section, {})
-            require(isinstance(place, dict), f"config.{key}: {section!r} is a value.")
-        place[name] = value
-    return tree
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_tuples(each) for each in value)
-    return value
+    found, _ = replace_gone(flatten(values))
+    return {key: value for key, value in found.items() if key not in unknown}

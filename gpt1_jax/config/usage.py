@@ -13,8 +13,8 @@ from absl import flags
 
 from gpt1_jax.config import find_job, know_job
 from gpt1_jax.config.checks import require
+from gpt1_jax.config.flat import RENAMED, flatten
 from gpt1_jax.config.keys import describe_values
-from gpt1_jax.config.saved import RENAMED, flatten
 from gpt1_jax.errors import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"  # in a checkout, a link to configs/

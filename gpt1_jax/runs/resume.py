@@ -26,13 +26,8 @@ from gpt1_jax.config.checks import (
     default_values,
     marked_keys,
 )
-from gpt1_jax.config.saved import (
-    flatten,
-    gone_keys,
-    known_values,
-    read_json,
-    read_values,
-)
+from gpt1_jax.config.flat import flatten, replace_gone
+from gpt1_jax.config.saved import known_values, read_json, read_values
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data.files import check_writable, refuse_links, write_json
 from gpt1_jax.errors import UserError
@@ -225,7 +220,7 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
         return config
     saved = read_values(folder / run_folder.CONFIG_FILE)
     refuse_changes(saved, config.to_dict(), str(folder))
-    for note in gone_keys(saved):
+    for note in replace_gone(flatten(saved))[1]:
         say(note)
     return config
 

@@ -17,7 +17,7 @@ from gpt1_jax.config.finetune import (
     describe_left_out,
     suite_variants,
 )
-from gpt1_jax.config.saved import flatten
+from gpt1_jax.config.flat import flatten
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 

@@ -9,6 +9,7 @@ import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import pretrain, saved
 from gpt1_jax.config.checks import Free, default_values, flat_keys
+from gpt1_jax.config.flat import flatten, replace_gone, unflatten
 from gpt1_jax.config.sections import EvalConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RUN_FOLDER
@@ -81,21 +82,21 @@ OF_1_0 = {name: run for name, *run in make.RUNS if name not in ("exported", "sui
 def test_every_default_continues_what_1_0_did(name):
     """A folder that lacks a key has its default, so defaults never change meaning."""
     job, preset, flags = OF_1_0[name]
-    held = saved.flatten(saved.read_values(SAVED / name / "config.json"))
+    held = saved.known_values(saved.read_values(SAVED / name / "config.json"))
     defaults = gpt1_jax.defaults(f"{job}:{preset}" if preset else job).to_dict()
     of_origin = {f"model.{key}" for key in SIZES} if job != "pretrain" else set()
     of_suite = {"suite.aux_lm_weights", "suite.train_sizes"}  # none in a run's folder
     changed = {
         key: value
-        for key, value in saved.flatten(defaults).items()
+        for key, value in flatten(defaults).items()
         if key in held and value != held[key] and key not in {*flags, *of_suite}
     }
     # "default" is the newest step of a pre-trained run, which 1.0 named itself.
     assert changed == ({"step": "default"} if job == "finetune" else {})
-    assert held.keys() <= {*saved.flatten(defaults), *of_origin}
+    assert held.keys() <= {*flatten(defaults), *of_origin}
 
     cls = config_lib.find_job(job).config_class()
-    own = saved.flatten(default_values(cls))
+    own = flatten(default_values(cls))
     newer = {key: own.get(key) for key in flat_keys(cls) if key not in held}
     assert newer == NEWER.get(job, {})
 
@@ -209,7 +210,8 @@ def test_a_run_that_split_its_state_in_a_way_of_1_0_opens_and_resumes(
     assert loaded(written).mesh.sharding == now
     assert not resume.changed_keys(written, given.to_dict())
     said = f"config.mesh.{gone} is gone since this run began, which continues without."
-    assert saved.gone_keys(written) == ([said] if gone else [])
+    _, notes = replace_gone(flatten(written))
+    assert notes == ([said] if gone else [])
 
 
 @pytest.mark.parametrize(
@@ -226,13 +228,26 @@ def test_a_way_of_1_0_to_split_a_state_is_refused_from_the_user(key, value, mess
         config_lib.load(given)
 
 
+@pytest.mark.parametrize("job", ["pretrain", "finetune"])
+def test_a_users_own_file_with_the_keys_of_1_0_still_works(job):
+    """A copy of a file of 1.0, which listed every key."""
+    copy, today = values(job), config_lib.load(values(job))
+    for key in NEWER[job]:
+        section, name = key.split(".")
+        del copy[section][name]
+    copy["mesh"]["tensor_parallelism"] = 1
+    if job == "pretrain":
+        copy["data"]["jsonl_field"] = copy["data"].pop("text_field")
+    assert config_lib.load(copy) == today
+
+
 def test_the_format_is_no_key_of_the_configuration(loaded, tmp_path):
     config = loaded(values())
     held = saved.saved_values(config)
     assert held["format"] == 1 and held["gpt1_jax"] == gpt1_jax.__version__
     (tmp_path / "config.json").write_text(json.dumps(held))
     read = saved.read_values(tmp_path / "config.json")
-    assert saved.flatten(read) == saved.flatten(config.to_dict())
+    assert flatten(read) == flatten(config.to_dict())
 
 
 @pytest.mark.parametrize(
@@ -248,7 +263,7 @@ def test_a_strangers_folder_decides_nothing_about_this_machine(
     loaded, key, planted, found
 ):
     written = values(**{key: planted})
-    assert saved.flatten(loaded(written).to_dict())[key] == found
+    assert flatten(loaded(written).to_dict())[key] == found
 
 
 @pytest.mark.parametrize(
@@ -277,8 +292,8 @@ def test_how_long_to_wait_is_for_whoever_runs_the_program():
 
 def test_flatten_and_unflatten_are_inverse():
     tree = {"a": 1, "b": {"c": (1, 2), "d": {"e": None}}}
-    assert saved.flatten(tree) == {"a": 1, "b.c": (1, 2), "b.d.e": None}
-    assert saved.unflatten(saved.flatten(tree)) == tree
+    assert flatten(tree) == {"a": 1, "b.c": (1, 2), "b.d.e": None}
+    assert unflatten(flatten(tree)) == tree
 
 
 def test_a_folder_for_transformers_is_to_be_converted(tmp_path):

@@ -17,7 +17,8 @@ from gpt1_jax.config.checks import (
     flat_keys,
     marked_keys,
 )
-from gpt1_jax.config.saved import flatten, saved_values, unflatten
+from gpt1_jax.config.flat import flatten, unflatten
+from gpt1_jax.config.saved import saved_values
 from gpt1_jax.data.files import write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RUN_FOLDER
