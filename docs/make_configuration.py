@@ -2,11 +2,13 @@
 
 import re
 import textwrap
+from collections.abc import Mapping
+from typing import Any
 
 from gpt1_jax.config import JOBS, usage
 from gpt1_jax.config.checks import CONTENT, FREE, MACHINE
 from gpt1_jax.config.flat import flatten
-from gpt1_jax.config.keys import Key, describe_keys
+from gpt1_jax.config.keys import Description, describe_keys
 
 _HEAD = """\
 # Configuration keys
@@ -33,22 +35,22 @@ def make_page() -> str:
     for job, each in JOBS.items():
         values = flatten(usage.defaults(job, ""))
         keys = describe_keys(each.config_class())
-        lines = [_line(key, values[key.name]) for key in keys if key.name in values]
+        lines = [_line(key, values) for key in keys if key.key.name in values]
         parts.append("\n".join([f"## {job}\n", *lines, ""]))
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _line(key: Key, value: object) -> str:
+def _line(described: Description, values: Mapping[str, Any]) -> str:
+    key, comment = described.key, described.comment
     resumed = [text for mark, text in _ON_RESUME.items() if mark in key.marks]
-    comment = key.comment
     if re.match(r"[a-z]+\b", comment):
         comment = comment[0].upper() + comment[1:]
-    values = "; ".join([key.values, *(f"*{each}*" for each in resumed)])
-    sentences = [comment, values[0].upper() + values[1:]]
+    taken = "; ".join([described.values, *(f"*{each}*" for each in resumed)])
+    sentences = [comment, taken[0].upper() + taken[1:]]
     text = " ".join(f"{each.removesuffix('.')}." for each in sentences if each)
     return "\n".join(
         textwrap.wrap(
-            f"- `{key.name}={value!r}`: {text}",
+            f"- `{key.name}={values[key.name]!r}`: {text}",
             99,
             subsequent_indent="  ",
             break_long_words=False,

@@ -16,12 +16,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from gpt1_jax.config.checks import (
-    default_values,
-    make_section,
-    require,
-    with_defaults,
-)
+from gpt1_jax.config.checks import default_values, make_section, require
 from gpt1_jax.config.flat import flatten, rename_keys, unflatten
 from gpt1_jax.config.sections import JobConfig, ModelConfig
 from gpt1_jax.errors import UserError, find_named
@@ -118,7 +113,8 @@ def default_config(
         )
     know_job(job)
     values = default_values(find_job(job).config_class())
-    return ml_collections.ConfigDict({"job": job, "preset": preset, **values})
+    given = {"job": job, "preset": preset}
+    return ml_collections.ConfigDict(unflatten({**values, **given}))
 
 
 def load(values: Mapping[str, Any]) -> Any:
@@ -138,7 +134,7 @@ def load(values: Mapping[str, Any]) -> Any:
       UserError: naming the first key that is unknown, missing or impossible.
     """
     know_job(values.get("job", ""))
-    return load_known(unflatten(rename_keys(flatten(values))))
+    return load_flat(rename_keys(flatten(values)))
 
 
 def know_job(name: Any) -> None:
@@ -165,14 +161,14 @@ def know_job(name: Any) -> None:
         _outside[name] = job
 
 
-def load_known(values: Mapping[str, Any]) -> Any:
-    """Like `load`, but imports nothing that the values name, as they may be untrusted.
+def load_flat(flat: Mapping[str, Any]) -> Any:
+    """Like `load`, of flat values, and imports nothing that they name.
 
     Raises:
       UserError: also if the job is neither one of `JOBS` nor loaded already.
     """
-    cls = find_job(values.get("job", "")).config_class()
-    return make_section("", cls, with_defaults(cls, values))
+    cls = find_job(flat.get("job", "")).config_class()
+    return make_section("", cls, unflatten({**default_values(cls), **flat}))
 
 
 def _is_job(name: Any) -> bool:
@@ -198,5 +194,5 @@ __all__ = [
     "find_job",
     "know_job",
     "load",
-    "load_known",
+    "load_flat",
 ]

@@ -102,65 +102,51 @@ def section_type(kind: Any, values: Any = None) -> Any:
         the one before and more; with or without marks.
       values: the section's values; without them, the last of a union is meant.
     """
-    sections = _sections(kind)
-    if not (sections and isinstance(values, Mapping)):
-        return sections[-1] if sections else None
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    if not dataclasses.is_dataclass(kinds[0]):
+        return None
+    if not isinstance(values, Mapping):
+        return kinds[-1]
 
     def count_known(section: Any) -> int:
         return sum(each.name in values for each in dataclasses.fields(section))
 
-    return max(sections, key=count_known)
+    return max(kinds, key=count_known)
 
 
-def _sections(kind: Any) -> tuple[Any, ...]:
-    """The sections that a field's type allows; none if it is not that of a section."""
-    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
-    return kinds if dataclasses.is_dataclass(kinds[0]) else ()
+class Key(NamedTuple):
+    """A key of a configuration, as its field has it."""
+
+    name: str  # with its section: "train.num_steps"
+    kind: Any  # the field's type, with marks and limits
+    default: Any  # `dataclasses.MISSING` if it must be given
+    marks: frozenset[str]  # its own and those of its section
+    section: Any  # the class with the field
 
 
-def default_values(cls: Any) -> dict[str, Any]:
-    """The defaults of a configuration, or of a section, as plain values.
+def keys_of(cls: Any) -> list[Key]:
+    """The keys of a configuration; of a union of sections, those of the last."""
+    return list(_keys(cls, dataclasses.MISSING, "", frozenset()))
 
-    Keys that must be given are left out.
-    """
-    found: dict[str, Any] = {}
+
+def _keys(cls: Any, default: Any, prefix: str, outer: frozenset[str]) -> Iterator[Key]:
     for field in dataclasses.fields(cls):
-        if dataclasses.is_dataclass(field.default):
-            found[field.name] = dataclasses.asdict(field.default)  # type: ignore[arg-type]
-        elif field.default is not dataclasses.MISSING:
-            found[field.name] = field.default
-        elif sections := _sections(field.type):
-            found[field.name] = default_values(sections[0])
-    return found
+        name, found = f"{prefix}{field.name}", outer | marks(field.type)
+        value = getattr(default, field.name, field.default)
+        if section := section_type(field.type):
+            yield from _keys(section, value, f"{name}.", found)
+        else:
+            yield Key(name, field.type, value, found, cls)
 
 
-def with_defaults(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values, and the defaults of keys that they lack.
-
-    Args:
-      cls: the class of the configuration.
-      values: a mapping, as from JSON or `ml_collections`.
-    """
-
-    def fill_in(
-        defaults: Mapping[str, Any], given: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        return {**defaults, **given} | {
-            key: fill_in(default, given[key])
-            for key, default in defaults.items()
-            if isinstance(default, dict) and isinstance(given.get(key), Mapping)
-        }
-
-    return fill_in(default_values(cls), values)
-
-
-def marks(kind: Any) -> set[str]:
+def marks(kind: Any) -> frozenset[str]:
     """The marks, such as `PLACE`, in a field's type."""
-    return {each for each in getattr(kind, "__metadata__", ()) if type(each) is str}
+    metadata = getattr(kind, "__metadata__", ())
+    return frozenset(each for each in metadata if isinstance(each, str))
 
 
-def marked_keys(cls: Any, *wanted: str) -> dict[str, set[str]]:
+def marked_keys(cls: Any, *wanted: str) -> dict[str, frozenset[str]]:
     """The keys of a configuration that have a mark, or whose section has it.
 
     Args:
@@ -168,29 +154,19 @@ def marked_keys(cls: Any, *wanted: str) -> dict[str, set[str]]:
       wanted: marks; a key has at least one of them.
 
     Returns:
-      The marks of each key and its section, by flat key: `{"data.valid": {"content"}}`.
+      The marks of each key and its section: `{"data.valid": {"content"}}`.
     """
+    keys = keys_of(cls)
+    return {each.name: each.marks for each in keys if each.marks.intersection(wanted)}
+
+
+def default_values(cls: Any) -> dict[str, Any]:
+    """The defaults of a configuration, without those that must be given, flat."""
     return {
-        key: found
-        for key, found in _keys_and_marks(cls, "", set())
-        if found.intersection(wanted)
+        each.name: each.default
+        for each in keys_of(cls)
+        if each.default is not dataclasses.MISSING
     }
-
-
-def flat_keys(cls: Any) -> list[str]:
-    """The keys of a configuration, such as "data.valid"."""
-    return [key for key, _ in _keys_and_marks(cls, "", set())]
-
-
-def _keys_and_marks(
-    cls: Any, prefix: str, outer: set[str]
-) -> Iterator[tuple[str, set[str]]]:
-    for field in dataclasses.fields(cls):
-        key, found = f"{prefix}{field.name}", marks(field.type) | outer
-        if section := section_type(field.type):
-            yield from _keys_and_marks(section, f"{key}.", found)
-        else:
-            yield key, found
 
 
 def split_paths(paths: str) -> list[str]:

@@ -9,39 +9,36 @@ import inspect
 import io
 import textwrap
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from gpt1_jax.config.checks import Limit, marks, section_type
+from gpt1_jax.config.checks import Key, Limit, keys_of
 from gpt1_jax.config.flat import flatten
 
 _INDENT = 6 * " "
 _KINDS = {bool: "True or False", int: "whole number", float: "number", str: "text"}
 
 
-class Key(NamedTuple):
-    """A key of a configuration, as its field describes it."""
+class Description(NamedTuple):
+    """A key and what its field says of it."""
 
-    name: str  # flat: "train.num_steps"
+    key: Key
     values: str  # the values that it takes
     comment: str
-    marks: frozenset[str]
 
 
-def describe_keys(cls: Any) -> list[Key]:
+def describe_keys(cls: Any) -> list[Description]:
     """The keys of a configuration, those of sections after the others."""
-    return sorted(_keys(cls, "", frozenset()), key=lambda key: "." in key.name)
-
-
-def _keys(cls: Any, prefix: str, outer: frozenset[str]) -> Iterator[Key]:
-    comments = _comments(cls)
-    for field in dataclasses.fields(cls):
-        name, found = f"{prefix}{field.name}", outer | marks(field.type)
-        if section := section_type(field.type):
-            yield from _keys(section, f"{name}.", found)
-        else:
-            comment = comments.get(field.name, "")
-            yield Key(name, _describe_values(field.type), comment, found)
+    keys = sorted(keys_of(cls), key=lambda each: "." in each.name)
+    comments = {each.section: _comments(each.section) for each in keys}
+    return [
+        Description(
+            each,
+            _describe_values(each.kind),
+            comments[each.section].get(each.name.rpartition(".")[2], ""),
+        )
+        for each in keys
+    ]
 
 
 def _describe_values(kind: Any) -> str:
@@ -99,10 +96,10 @@ def describe_values(cls: Any, values: Mapping[str, Any]) -> str:
       values: of its keys.
     """
     flat, lines = flatten(values), []
-    for key in describe_keys(cls):
-        if key.name in flat:
-            lines.append(f"  --config.{key.name}={flat[key.name]!r}")
+    for each in describe_keys(cls):
+        if (name := each.key.name) in flat:
+            lines.append(f"  --config.{name}={flat[name]!r}")
             lines += textwrap.wrap(
-                key.comment, 88, initial_indent=_INDENT, subsequent_indent=_INDENT
+                each.comment, 88, initial_indent=_INDENT, subsequent_indent=_INDENT
             )
     return "\n".join(lines)

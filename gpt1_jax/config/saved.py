@@ -18,15 +18,15 @@ from typing import Any
 from absl import logging
 from etils import epath
 
-from gpt1_jax.config import find_job, load_known
+from gpt1_jax.config import find_job, load_flat
 from gpt1_jax.config.checks import (
     MACHINE,
     check_encodable,
-    flat_keys,
+    keys_of,
     marked_keys,
     require,
 )
-from gpt1_jax.config.flat import flatten, replace_gone, unflatten
+from gpt1_jax.config.flat import flatten, replace_gone
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import FORMAT, RUN_FOLDER, VERSION, is_newer
@@ -131,7 +131,8 @@ def unknown_keys(values: Mapping[str, Any]) -> list[str]:
     Raises:
       UserError: if it names no known job.
     """
-    known = flat_keys(find_job(values.get("job")).config_class())
+    cls = find_job(values.get("job")).config_class()
+    known = [each.name for each in keys_of(cls)]
 
     def is_nested(key: str) -> bool:
         return any(f"{each}.".startswith(f"{key}.") for each in known) or any(
@@ -169,7 +170,7 @@ def load_saved(path: epath.PathLike) -> Any:
 
 def load_values(values: Mapping[str, Any]) -> Any:
     """Builds the configuration from saved values, as `load_saved` does."""
-    return load_known(unflatten(portable_values(values)))
+    return load_flat(portable_values(values))
 
 
 def portable_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,10 +62,11 @@ def _find_file(path: str) -> Path:
     if path == f"configs/{own.name}" and own.exists():
         return own
     names = {each.stem: f"configs/{each.name}" for each in own_files()}
-    meant = [names[each] for each in difflib.get_close_matches(own.stem, names, 1)]
+    near = difflib.get_close_matches(own.stem, names, 1)
+    meant = f" Did you mean {names[near[0]]}?" if near else ""
     raise FileNotFoundError(
-        f"--config={path}: there is no such file{_did_you_mean(meant)} The program "
-        f"has {', '.join(names.values())}."
+        f"--config={path}: there is no such file.{meant} The program has "
+        f"{', '.join(names.values())}."
     )
 
 

@@ -14,7 +14,7 @@ from gpt1_jax.config.checks import (
     MACHINE,
     MODEL,
     default_values,
-    flat_keys,
+    keys_of,
     marked_keys,
 )
 from gpt1_jax.config.flat import flatten, unflatten
@@ -79,7 +79,7 @@ LOCAL = {
 def test_the_fields_say_what_may_change_on_resume(job):
     """For every key of every job, as the table above."""
     cls = JOBS[job].config_class()
-    values = unflatten(dict.fromkeys(flat_keys(cls), ""))
+    values = unflatten({each.name: "" for each in keys_of(cls)})
     keys = flatten({**values, "job": job}).keys()
     free = {k for k in keys if k in FREE or k.split(".")[0] in FREE_SECTIONS}
     assert fixed_values({**values, "job": job}).keys() == keys - free
@@ -90,7 +90,7 @@ def test_the_fields_say_what_may_change_on_resume(job):
     assert content.keys() == by_content
     stay = {key for key, marks in content.items() if MODEL in marks}
     assert stay == by_content & NEVER_EMPTIED
-    defaults = flatten(default_values(cls))
+    defaults = default_values(cls)
     local = {key: defaults[key] for key in marked_keys(cls, MACHINE)}
     assert local == {key: LOCAL[key] for key in LOCAL.keys() & keys}
 
