@@ -18,8 +18,8 @@ from etils import epath
 import gpt1_jax
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import ALL, BEST, DEFAULT, MILESTONES
+from gpt1_jax.config.convert import ConvertConfig
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.models import ConvertConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.data.files import (
     create,

@@ -9,7 +9,7 @@ import jax
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config.saved import flatten, without_local
+from gpt1_jax.config.saved import portable_values
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data.files import create, make_folder
 from gpt1_jax.errors import UserError
@@ -44,7 +44,7 @@ def check_processes(config: JobConfig, workdir: str) -> None:
         "jax": jax.__version__,
         "python": platform.python_version(),
     }
-    values = flatten(without_local(config.to_dict()))
+    values = portable_values(config.to_dict())
     check_same({f"config.{key}": value for key, value in values.items()})
     check_same({f"the version of {name}": value for name, value in versions.items()})
     folder = run_folder.locate_run(workdir)

@@ -18,14 +18,16 @@ from etils import epath
 
 import gpt1_jax
 from gpt1_jax.config import find_job
-from gpt1_jax.config.checks import Content, Local, MayChange, marked_keys
-from gpt1_jax.config.saved import (
-    add_newer_keys,
-    flatten,
-    keep_newer_keys_neutral,
-    read_json,
-    read_values,
+from gpt1_jax.config.checks import (
+    CONTENT,
+    FREE,
+    MACHINE,
+    MODEL,
+    default_values,
+    marked_keys,
 )
+from gpt1_jax.config.flat import flatten, replace_gone
+from gpt1_jax.config.saved import known_values, read_json, read_values
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data.files import check_writable, refuse_links, write_json
 from gpt1_jax.errors import UserError
@@ -200,8 +202,7 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
       config: the run's configuration.
 
     Returns:
-      The configuration. If an earlier version wrote the folder, keys that it did not
-      know have the values that continue what it did.
+      The configuration.
 
     Raises:
       PermissionError: if the folder cannot be written.
@@ -221,9 +222,8 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
     ):
         return config
     saved = read_values(folder / run_folder.CONFIG_FILE)
-    config, notes = keep_newer_keys_neutral(config, saved)
     refuse_changes(saved, config.to_dict(), str(folder))
-    for note in notes:
+    for note in replace_gone(flatten(saved))[1]:
         say(note)
     return config
 
@@ -233,7 +233,8 @@ def refuse_changes(
 ) -> None:
     """Raises a ValueError if a configuration would make a saved run another run.
 
-    Paths may differ if their content is compared by its digest (`Content`).
+    Paths may differ if their content is compared by its digest (`CONTENT`). Keys that
+    one side lacks have their defaults there.
 
     Args:
       saved: the values read back, written by this version or an earlier one.
@@ -245,11 +246,12 @@ def refuse_changes(
             f"What is saved in {where} belongs to a run of the job "
             f"{saved.get('job')!r}, not {current['job']!r}; name another --workdir."
         )
-    content = marked_keys(find_job(current["job"]).config_class(), Content)
+    content = marked_keys(find_job(current["job"]).config_class(), CONTENT)
     changes = {
-        key: (before, now)
-        for key, (before, now) in changed_keys(saved, current).items()
-        if not (named := content.get(key)) or not (named.may_vanish or (before and now))
+        key: both
+        for key, both in changed_keys(saved, current).items()
+        # A run with an origin is never one without.
+        if key not in content or (MODEL in content[key] and not all(both))
     }
     if changes:
         listed = "; ".join(
@@ -276,7 +278,7 @@ def changed_keys(
     Returns:
       `{key: (saved value, current value)}`, empty when the run may resume.
     """
-    before, now = (fixed_values(each) for each in (add_newer_keys(saved), current))
+    before, now = fixed_values(saved), fixed_values(current)
     return {
         key: (before.get(key), now.get(key))
         for key in sorted(before.keys() | now.keys())
@@ -287,12 +289,14 @@ def changed_keys(
 def fixed_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run's configuration that must not change, by flat key.
 
-    They include those of `Content` keys, of which only the content must not change.
+    They include those of `CONTENT` keys, of which only the content must not change.
+
+    Raises:
+      UserError: if it names no known job.
     """
     cls = find_job(config.get("job")).config_class()
-    free = {*marked_keys(cls, MayChange), *marked_keys(cls, Local)}
-    free -= marked_keys(cls, Content).keys()
-    values = flatten(json.loads(json.dumps(config)))
+    free = marked_keys(cls, FREE, MACHINE).keys() - marked_keys(cls, CONTENT).keys()
+    values = {**default_values(cls), **known_values(config)}
     return {key: value for key, value in values.items() if key not in free}
 
 

@@ -13,19 +13,14 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config.sections import (
-    CheckpointConfig,
-    DistributedConfig,
-    LogConfig,
-    TrainConfig,
-)
+from gpt1_jax.config.sections import LogConfig, TrainingConfig
 from gpt1_jax.data.progress import said_if_long
 from gpt1_jax.data.windows import BatchSource, read_ahead
 from gpt1_jax.parallel.mesh import state_sharding, to_global_batch
@@ -51,19 +46,6 @@ from gpt1_jax.training.steps import Step
 
 # (params, step, stopped) -> metrics, or None if stopped() became true before the end
 Evaluate = Callable[[Any, int, Callable[[], bool]], Mapping[str, Any] | None]
-
-
-class TrainingConfig(Protocol):
-    """The sections of a training job's configuration that the loop reads."""
-
-    @property
-    def train(self) -> TrainConfig: ...
-    @property
-    def checkpoint(self) -> CheckpointConfig: ...
-    @property
-    def log(self) -> LogConfig: ...
-    @property
-    def distributed(self) -> DistributedConfig: ...
 
 
 @dataclasses.dataclass(frozen=True)
