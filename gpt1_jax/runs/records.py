@@ -27,7 +27,6 @@ import gpt1_jax
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import parse_json, read_json
 from gpt1_jax.config.sections import LogConfig
-from gpt1_jax.data import progress
 from gpt1_jax.data.files import (
     append_to,
     create,
@@ -420,8 +419,6 @@ class Session:
         }
         if metrics is not None:
             session["metrics"] = metrics
-        if progress.failed_streams:
-            session["not_printed"] = dict(progress.failed_streams)
         # A full disk is reported by the save that fails; this file is written again.
         with contextlib.suppress(OSError):
             write_json(self._path, {"sessions": [*self._before, session]})
