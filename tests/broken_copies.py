@@ -352,12 +352,6 @@ RUNS = [
     ),
     Broken("27 the amount kept at", edit_milestone, FILES, "says milestone=.*5"),
     Broken(
-        "28 a file added",
-        lambda run, other: (saved(run, 4) / "state" / "extra").write_text("x"),
-        FILES,
-        "step 4: state/extra was added",
-    ),
-    Broken(
         "29 one value, consistent",
         lambda run, other: edit_state(run, 12, change_one_value),
         NOTHING,

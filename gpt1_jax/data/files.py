@@ -92,6 +92,14 @@ def remove(path: epath.PathLike) -> None:
         path.unlink()
 
 
+def move(path: epath.Path, target: epath.Path) -> None:
+    """Moves a folder to a new name, also from one disk to another."""
+    if is_remote(path):
+        path.rename(target)
+    else:
+        shutil.move(path, target)
+
+
 def make_folder(path: epath.PathLike) -> None:
     """Makes a folder and its parents where they are missing."""
     epath.Path(path).mkdir(parents=True, exist_ok=True)

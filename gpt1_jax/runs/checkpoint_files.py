@@ -26,6 +26,7 @@ from gpt1_jax.data.files import (
     is_remote,
     json_digest,
     make_folder,
+    move,
     sha256,
     write_json,
     write_whole,
@@ -170,7 +171,7 @@ def set_aside(folder: epath.Path, path: epath.Path, problem: str) -> None:
         f"{'/'.join(part) or 'it'}, {size}, to {target}."
     )
     make_folder(target.parent)
-    path.rename(target)
+    move(path, target)
 
 
 def delete_checkpoint(checkpoint: epath.Path) -> None:

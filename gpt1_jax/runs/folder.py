@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 from etils import epath
 
@@ -58,10 +59,10 @@ def refuse_dead_ends(folder: epath.Path) -> None:
     """
     if is_remote(folder):
         return
-    for path in (folder / name for name in sorted(NAMES)):
-        if os.path.islink(path) and not path.exists():
+    for path in (Path(folder / name) for name in sorted(NAMES)):
+        if path.is_symlink() and not path.exists():
             raise UserError(
-                f"{path} is a link to {os.readlink(path)}, and nothing is there; mount "
+                f"{path} is a link to {path.readlink()}, and nothing is there; mount "
                 "its disk, or remove the link."
             )
         if path.exists() and not (path.is_dir() or path.is_file()):

@@ -93,8 +93,8 @@ def _say_watching(folder: epath.Path, held: Mapping[str, Any]) -> None:
 def _in_use(folder: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
     if owner.is_ours(held):
         return FolderInUse(
-            f"The run folder {folder} is in use by another training of this same "
-            "process; wait for it, or name another --workdir."
+            f"The run folder {folder} is in use by this same process, in another "
+            "job or thread; wait for it, or name another --workdir."
         )
     since = f", since {held['since']}" if "since" in held else ""
     return FolderInUse(

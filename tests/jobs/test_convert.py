@@ -496,7 +496,7 @@ def test_a_converted_run_is_exported_again(converted, pretrained, tmp_path):
 def test_a_folder_in_use_is_not_touched(pretrained, tmp_path, preset):
     (tmp_path / "config.json").write_text("mine")
     before = contents(tmp_path)
-    with pytest.raises(FileExistsError, match=r"is not empty, and nothing in it is ov"):
+    with pytest.raises(FileExistsError, match=r"holds config.json, and nothing there "):
         run(preset, pretrained, tmp_path)
     assert contents(tmp_path) == before
 

@@ -449,7 +449,7 @@ def test_odd_metadata_is_wrong(run, tmp_path, first):
     assert sorted({int(line[1]) for line in lines}) == wrong
 
 
-def make_link(file):
+def link_to_a_device(file):
     file.unlink()
     file.symlink_to("/dev/zero")
 
@@ -464,7 +464,7 @@ def make_endless(file):
         opened.truncate(1 << 42)
 
 
-@pytest.mark.parametrize("harm", [make_link, make_pipe, make_endless])
+@pytest.mark.parametrize("harm", [link_to_a_device, make_pipe, make_endless])
 @pytest.mark.parametrize(
     "name",
     ["trajectory.json", "chck_4_steps/model.safetensors", "chck_4_steps/config.json"],
@@ -472,7 +472,9 @@ def make_endless(file):
 def test_what_never_ends_is_not_read(publish, tmp_path, name, harm):
     harm(tmp_path / "run" / name)
     [problem] = problems(tmp_path)
-    assert re.search(f"{name} (is a (link|pipe)|has 4,398,046,511,104 bytes)", problem)
+    assert re.search(
+        f"{name} (is a (device|pipe)|has 4,398,046,511,104 bytes)", problem
+    )
 
 
 @pytest.mark.parametrize(
