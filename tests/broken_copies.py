@@ -1,4 +1,4 @@
-"""48 ways to break a copy of a run or an export, and how each is caught.
+"""47 ways to break a copy of a run or an export, and how each is caught.
 
 `files`: by the job `verify` from the folder alone. `losses` and `training`: only if
 losses, or training, are computed again. `table`: only by a table that is kept
