@@ -478,7 +478,7 @@ def test_a_folder_in_use_is_left_alone(ask, tmp_path):
     ask(tasks="sst2")
     with (
         lock.owned(epath.Path(tmp_path / "out")),
-        pytest.raises(lock.FolderInUse, match="is in use by process"),
+        pytest.raises(lock.FolderInUse, match="is in use by this same process"),
     ):
         ask(tasks="sst2")
 
