@@ -1,7 +1,7 @@
 """The program: parses the flags, checks them, runs the job, and reports an error.
 
-Kept short: testable logic is in the other modules. Heavy imports wait until the flags
-are parsed.
+That is `_parse`, `_check`, `_run` and, for the line of an error, `main`. Testable logic
+is in the other modules. Heavy imports wait until the flags are parsed.
 """
 
 import atexit
@@ -76,6 +76,33 @@ _OPEN_FILES = 64
 _ENOUGH_FILES = 1024
 
 
+def run() -> None:
+    """Runs the program."""
+    atexit.register(_skip_finalization)  # first to be registered, last to be called
+    os.environ["MPLBACKEND"] = "agg"  # figures are only written to files
+    _let_warnings_be()
+    streams.open_streams()
+    logging.get_absl_handler().python_handler.setStream(sys.stderr)
+    app.run(main, flags_parser=_parse)
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Parses the flags; a bad one prints one line, not the parser's traceback."""
+    try:
+        if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
+            print(printable(usage.describe_usage(argv)), flush=True)
+            sys.exit()
+        if not any(argument.startswith("--config") for argument in argv):
+            jobs = usage.describe_usage(argv)
+            _refuse(f"name a job with --config=configs/NAME.py.\n\n{jobs}")
+        return flags.FLAGS(usage.find_configs(argv))
+    except OSError as error:  # no such configuration, or the help cannot be shown
+        _refuse(str(error))
+    except (flags.Error, ValueError, TypeError, LookupError, AttributeError) as error:
+        problem = usage.explain(error, argv)
+        _refuse(f"{problem}\n(--help lists jobs; with --config, its keys)")
+
+
 def main(argv: Sequence[str]) -> None:
     """Runs the job of the configuration; a user error prints one line."""
     if len(argv) > 1:
@@ -84,8 +111,7 @@ def main(argv: Sequence[str]) -> None:
         _warn_plainly()
     try:
         _check_limits()
-        config, workdir = _check()
-        _run(config, workdir)
+        _run(*_check())
     except KeyboardInterrupt:
         _INTERRUPTED.set()
         _exit("gpt1_jax: interrupted; no partial files were left behind.")
@@ -99,24 +125,28 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _check_limits() -> None:
-    """Refuses limits of the shell with which a job would fail without a word."""
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Refuses limits of the shell with which a job would fail without a word.
+
+    Raises:
+      UserError: naming the limit.
+    """
     unlimited = resource.RLIM_INFINITY
-    if most != unlimited and most < _OPEN_FILES:
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if unlimited != most < _OPEN_FILES:
         raise UserError(
             f"This process may open {most} files, and a job needs up to "
             f"{_OPEN_FILES}; allow more with ulimit -n {_ENOUGH_FILES}."
         )
-    if files != unlimited and files < _ENOUGH_FILES:
-        more = _ENOUGH_FILES if most == unlimited else min(_ENOUGH_FILES, most)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (more, most))
-    space, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if space != unlimited and space < _ADDRESS_SPACE:
+    if unlimited != space < _ADDRESS_SPACE:
         raise UserError(
             f"This process may have {space / 1e9:.1f} GB of address space, and JAX "
             f"needs {_ADDRESS_SPACE / 1e9:.0f} GB for the smallest model, most of "
             "which it only reserves; allow more with ulimit -v unlimited."
         )
+    if unlimited != files < _ENOUGH_FILES:
+        more = _ENOUGH_FILES if most == unlimited else min(_ENOUGH_FILES, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, most))
 
 
 def _check() -> tuple[JobConfig, str]:
@@ -285,30 +315,3 @@ def _leave(code: int) -> NoReturn:
         # The import may have been interrupted.
         getattr(join, "leave", lambda code: None)(code)
     sys.exit(code)
-
-
-def _parse(argv: Sequence[str]) -> list[str]:
-    """Parses the flags; a bad one prints one line, not the parser's traceback."""
-    try:
-        if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
-            print(printable(usage.describe_usage(argv)), flush=True)
-            sys.exit()
-        if not any(argument.startswith("--config") for argument in argv):
-            jobs = usage.describe_usage(argv)
-            _refuse(f"name a job with --config=configs/NAME.py.\n\n{jobs}")
-        return flags.FLAGS(usage.find_configs(argv))
-    except OSError as error:  # no such configuration, or the help cannot be shown
-        _refuse(str(error))
-    except (flags.Error, ValueError, TypeError, LookupError, AttributeError) as error:
-        problem = usage.explain(error, argv)
-        _refuse(f"{problem}\n(--help lists jobs; with --config, its keys)")
-
-
-def run() -> None:
-    """Runs the program."""
-    atexit.register(_skip_finalization)  # first to be registered, last to be called
-    os.environ["MPLBACKEND"] = "agg"  # figures are only written to files
-    _let_warnings_be()
-    streams.open_streams()
-    logging.get_absl_handler().python_handler.setStream(sys.stderr)
-    app.run(main, flags_parser=_parse)
