@@ -1,4 +1,4 @@
-"""48 ways to break a copy of a run or an export, and how each is caught.
+"""47 ways to break a copy of a run or an export, and how each is caught.
 
 `files`: by the job `verify` from the folder alone. `losses` and `training`: only if
 losses, or training, are computed again. `table`: only by a table that is kept
@@ -350,12 +350,6 @@ RUNS = [
         "step 9: holds the state of step 8",
     ),
     Broken("27 the amount kept at", edit_milestone, FILES, "says milestone=.*5"),
-    Broken(
-        "28 a file added",
-        lambda run, other: (saved(run, 4) / "state" / "extra").write_text("x"),
-        FILES,
-        "step 4: state/extra was added",
-    ),
     Broken(
         "29 one value, consistent",
         lambda run, other: edit_state(run, 12, change_one_value),

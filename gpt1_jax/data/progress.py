@@ -14,9 +14,6 @@ from gpt1_jax.data.text import printable
 
 LINE_SECONDS = 10.0  # between two lines where there is no terminal, at least
 
-# The standard streams that could not be written, and the first problem of each.
-failed_streams: dict[str, str] = {}
-
 
 def show_line(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
     """Shows a line without breaking a progress bar; control characters are escaped.

@@ -23,6 +23,7 @@ from gpt1_jax.data.files import (
     files_below,
     is_remote,
     make_folder,
+    move,
     sha256,
     write_json,
 )
@@ -92,7 +93,7 @@ def set_aside(folder: epath.Path, step: int, problem: str) -> None:
         f"{target}."
     )
     make_folder(target.parent)
-    (folder / "checkpoints" / str(step)).rename(target)
+    move(folder / "checkpoints" / str(step), target)
 
 
 def refuse_lost(folder: epath.Path) -> None:

@@ -29,7 +29,7 @@ from gpt1_jax.config.checks import (
 from gpt1_jax.config.flat import flatten, replace_gone
 from gpt1_jax.config.saved import known_values, read_json, read_values
 from gpt1_jax.config.sections import JobConfig
-from gpt1_jax.data.files import check_writable, refuse_links, write_json
+from gpt1_jax.data.files import check_writable, write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import gather
 from gpt1_jax.runs import folder as run_folder
@@ -207,9 +207,8 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
     Raises:
       PermissionError: if the folder cannot be written.
       ValueError: if it holds checkpoints, scores or results of another configuration
-        or format, or a link.
+        or format.
     """
-    refuse_links(folder)
     try:
         check_writable(folder)
     except OSError as error:
