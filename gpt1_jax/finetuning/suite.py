@@ -6,13 +6,16 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
+from gpt1_jax.config.checks import Content, marked_keys
 from gpt1_jax.config.finetune import FinetuneConfig, Variants
+from gpt1_jax.data.files import find_files
 from gpt1_jax.data.progress import Bar
-from gpt1_jax.finetuning.results import Finished, read_results
+from gpt1_jax.finetuning.results import Finished, read_finished, read_results
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.resume import begin_run
+from gpt1_jax.runs.resume import begin_run, fixed_values
 from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 
 
@@ -108,6 +111,55 @@ def progress_bar(results: Collection[Mapping[str, Any] | None]) -> Bar:
         initial=sum(result is not None for result in results),
         smoothing=0,
     )
+
+
+def add_others(
+    results: Sequence[Result], planned: Sequence[SuiteRun], folder: epath.Path
+) -> list[Result]:
+    """Adds the finished runs of the same suite that other commands have made.
+
+    They have other seeds or tasks, and nothing else: several commands, such as those of
+    a job array, divide a suite among them.
+
+    Args:
+      results: those of this command's runs.
+      planned: all runs of this command.
+      folder: the suite's folder.
+
+    Returns:
+      All results by task, in the order planned, by variant and by seed.
+    """
+    by_variant = {run.variant: run for run in planned}
+    own = {run.folder for run in planned}
+    others = []
+    for file in find_files(folder, f"*/*-seed*/{RESULTS_FILE}"):
+        variant = file.parent.name.rpartition("-seed")[0]
+        if file.parent in own or variant not in by_variant:
+            continue
+        found = read_finished(file.parent)
+        if found and _is_alike(found.config, by_variant[variant].config):
+            run = SuiteRun(find_task(found.config), variant, found.config, found.folder)
+            others.append((run, found.result))
+    tasks = [*dict.fromkeys(run.task.name for run in planned)]
+    tasks += sorted({run.task.name for run, _ in others}.difference(tasks))
+    variants = [*by_variant]
+
+    def place(result: Result) -> tuple[int, int, int]:
+        run, _ = result
+        task, variant = tasks.index(run.task.name), variants.index(run.variant)
+        return task, variant, run.config.seeds[0]
+
+    return sorted([*results, *others], key=place)
+
+
+def _is_alike(one: FinetuneConfig, other: FinetuneConfig) -> bool:
+    """Whether two runs differ in nothing but their tasks and seeds, and paths."""
+    free = {"tasks", "seeds", *marked_keys(FinetuneConfig, Content)}
+    first, second = (
+        {k: v for k, v in fixed_values(each.to_dict()).items() if k not in free}
+        for each in (one, other)
+    )
+    return first == second
 
 
 def by_task(results: Sequence[Result]) -> dict[str, dict[str, list[Any]]]:

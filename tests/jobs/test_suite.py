@@ -154,14 +154,9 @@ def test_only_runs_without_results_are_run(
     config = finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL)
     table = (folder / "results.md").read_text()
     with monkeypatch.context() as patch:
-        load, loaded = finetune.load_task, []
-        patch.setattr(
-            finetune,
-            "load_task",
-            lambda task, *a: (loaded.append(task.name), load(task, *a))[1],
-        )
+        patch.setattr(finetune, "load_task", lambda *a: pytest.fail("it was read"))
         finetune.run(config, str(folder))
-    assert count_runs == [] and loaded == ["sst2", "wnli", "rte"]  # read once each
+    assert count_runs == []
     assert f"Nothing to do: all 4 runs in {folder} had" in capsys.readouterr().out
     again = folder / "rte" / "pretrained-seed1"
     (again / "results.json").unlink()
