@@ -14,6 +14,7 @@ from gpt1_jax.finetuning.results import Finished, read_finished, read_results
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.resume import begin_run, fixed_values
+from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
@@ -69,7 +70,7 @@ def read_result(run: SuiteRun) -> Mapping[str, Any] | None:
     if not (run.folder / RESULTS_FILE).exists():
         return None
     begin_run(run.folder, run.config)
-    return read_results(run.folder / RESULTS_FILE)
+    return read_results(RunFolder(run.folder))
 
 
 def find_repeated(run: SuiteRun, results: Sequence[Result]) -> SuiteRun | None:

@@ -30,15 +30,6 @@ def locate_run(workdir: str) -> epath.Path:
     return path if is_remote(path) else epath.Path(os.path.abspath(path))
 
 
-def runs_below(folder: epath.Path) -> list[str]:
-    """Paths of the run folders up to three levels below a local folder."""
-    if is_remote(folder):
-        return []
-    patterns = ("*/" * depth + CONFIG_FILE for depth in (1, 2, 3))
-    found = [files.find_files(folder, pattern) for pattern in patterns]
-    return [str(file.parent) for each in found for file in each]
-
-
 def has_begun(folder: epath.Path) -> bool:
     """Whether the folder holds checkpoints, scores or results."""
     parts = (folder / "checkpoints", folder / SCORES_FOLDER)

@@ -42,7 +42,7 @@ def runs(tmp_path, monkeypatch):
     def open_run(folder, step):
         return made[0].opened._replace(step=step, params={"step": np.asarray(step)})
 
-    monkeypatch.setattr("gpt1_jax.runs.steps.open_run", open_run)
+    monkeypatch.setattr("gpt1_jax.runs.open.open_run", open_run)
     return made
 
 

@@ -15,7 +15,7 @@ from gpt1_jax.finetuning.results import (
     read_predictions,
 )
 from gpt1_jax.runs.folder import CONFIG_FILE
-from gpt1_jax.runs.past_runs import find_folders
+from gpt1_jax.runs.run_folder import find_folders
 from gpt1_jax.tasks.paper_tasks import find_task
 
 # The tasks that BabyLM's evaluation fine-tunes on, and the examples it wants labelled.
