@@ -8,7 +8,7 @@ from etils import epath
 from gpt1_jax.interop.repository import describe_folder
 from gpt1_jax.model import costs
 from gpt1_jax.report.markdown import code_block, counted, escape, markdown_table
-from gpt1_jax.runs.forms import TITLES, describe_form
+from gpt1_jax.runs.forms import describe_forms
 from gpt1_jax.runs.run_folder import RunFolder
 
 UNKNOWN = "not recorded"
@@ -178,8 +178,7 @@ def _forms(run: RunFolder) -> str:
     forms = run.sessions[-1].get("forms") if run.sessions else None
     if not forms:  # an LSTM's, or there is no session yet
         return UNKNOWN if run.model.kind == "transformer" else "those of an LSTM"
-    found = (f"{TITLES[name]} {describe_form(forms[name])}" for name in forms)
-    return escape("; ".join(found))
+    return escape("; ".join(describe_forms(forms)))
 
 
 def last_versions(run: RunFolder) -> str:

@@ -1,5 +1,6 @@
 """Run folders: finds them, and reads back all but parameters, which `open_run` does."""
 
+import contextlib
 import functools
 import math
 import os
@@ -266,11 +267,13 @@ def find_folders(folder: epath.Path, depth: float = math.inf) -> Iterator[epath.
 
 
 def find_runs(folder: epath.Path) -> list[RunFolder]:
-    """The runs up to three levels below a local folder."""
-    if is_remote(folder) or not folder.is_dir():
-        return []
-    found = [RunFolder(each) for each in find_folders(folder, depth=3)]
-    return [run for run in found if (run.folder / CONFIG_FILE).exists()]
+    """The runs up to three levels below a local folder, as far as it can be read."""
+    runs = []
+    with contextlib.suppress(OSError):
+        for each in () if is_remote(folder) else find_folders(folder, depth=3):
+            if (each / CONFIG_FILE).exists():
+                runs.append(RunFolder(each))
+    return runs
 
 
 def real_path(folder: epath.Path) -> str:

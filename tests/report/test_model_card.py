@@ -44,7 +44,7 @@ def test_a_card_names_the_forms_and_why(make_card):
     forms = {"attention": attention, "layer_norm": norm}
     text = make_card(sessions=[SESSION, {**SESSION, "forms": forms}])
     assert (
-        "| **forms** | Attention fused; LayerNorm plain; fused is left out: it is "
+        "| **forms** | Attention: fused; LayerNorm: plain; fused is left out: it is "
         "slower |"
     ) in text
     assert "| **forms** | not recorded |" in make_card()
