@@ -13,7 +13,7 @@ from gpt1_jax.data.progress import Bar
 from gpt1_jax.finetuning.results import Finished, read_finished, read_results
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.resume import begin_run, fixed_values
+from gpt1_jax.runs.resume import begin_run, fixed_values, saved_digests
 from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import find_task
@@ -130,20 +130,22 @@ def add_others(
     Returns:
       All results by task, in the order planned, by variant and by seed.
     """
-    by_variant = {run.variant: run for run in planned}
+    by_variant = {run.variant: (run, _origin(result)) for run, result in results}
     own = {run.folder for run in planned}
     others = []
     for file in find_files(folder, f"*/*-seed*/{RESULTS_FILE}"):
         variant = file.parent.name.rpartition("-seed")[0]
         if file.parent in own or variant not in by_variant:
             continue
-        found = read_finished(file.parent)
-        if found and _is_alike(found.config, by_variant[variant].config):
+        found, (like, origin) = read_finished(file.parent), by_variant[variant]
+        if found is None or _origin(found.result) != origin:
+            continue
+        if _is_alike(found.config, like.config):
             run = SuiteRun(find_task(found.config), variant, found.config, found.folder)
             others.append((run, found.result))
     tasks = [*dict.fromkeys(run.task.name for run in planned)]
     tasks += sorted({run.task.name for run, _ in others}.difference(tasks))
-    variants = [*by_variant]
+    variants = [*dict.fromkeys(run.variant for run in planned)]
 
     def place(result: Result) -> tuple[int, int, int]:
         run, _ = result
@@ -151,6 +153,11 @@ def add_others(
         return task, variant, run.config.seeds[0]
 
     return sorted([*results, *others], key=place)
+
+
+def _origin(result: Mapping[str, Any]) -> str | None:
+    """The content digest of the origin of a run."""
+    return saved_digests(result).get("origin")
 
 
 def _is_alike(one: FinetuneConfig, other: FinetuneConfig) -> bool:

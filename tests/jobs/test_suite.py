@@ -177,9 +177,13 @@ def test_commands_with_other_seeds_or_tasks_share_a_folder_and_its_table(
     folder = shutil.copytree(several, tmp_path / "runs")
     other = finetune_config("sst2", finetune_base, **SEVERAL, head__dropout=0.2)
     finetune.run(other, str(tmp_path / "other"))
-    for seed in (0, 1):  # of another configuration: not of this suite
-        strange = tmp_path / "other" / "sst2" / f"pretrained-seed{seed}"
-        shutil.move(strange, folder / "sst2" / f"pretrained-seed{seed + 7}")
+    strange = tmp_path / "other" / "sst2" / "pretrained-seed0"  # not of this suite
+    shutil.move(strange, folder / "sst2" / "pretrained-seed7")
+    of_another_origin = folder / "sst2" / "pretrained-seed8"
+    shutil.copytree(folder / "sst2" / "pretrained-seed0", of_another_origin)
+    result = result_of(of_another_origin)
+    result["content_digests"]["origin"] = 64 * "0"
+    (of_another_origin / "results.json").write_text(json.dumps(result))
     carried_out.clear()
     more = {**SEVERAL, "seeds": (3, 2)}
     finetune.run(finetune_config("sst2", finetune_base, **more), str(folder))
@@ -196,7 +200,8 @@ def test_commands_with_other_seeds_or_tasks_share_a_folder_and_its_table(
         }
         for task in ("sst2", "rte")
     }
-    assert "| RTE | accuracy | 12 |" in (folder / "results.md").read_text()
+    table = (folder / "results.md").read_text()
+    assert "| SST-2 | accuracy | 12 |" in table and "| RTE | accuracy | 12 |" in table
 
 
 @pytest.mark.slow
