@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, kept_run
 from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.runs.folder import locate_run
 from gpt1_jax.runs.run_folder import RunFolder
+from gpt1_jax.tasks.paper_tasks import ALL
 from gpt1_jax.trained_model import TrainedModel, load
 
 
@@ -33,8 +34,7 @@ class RunResult:
       folder: its folder.
       scores: of pre-training the last record of validation (`valid_loss`, nats a token,
         `valid_perplexity`, `valid_bits_per_word`, and its `step`); of fine-tuning what
-        `results.json` holds, or `all_results.json` of several runs, with those of
-        other commands that share the folder.
+        `results.json` holds, or of several runs what `all_results.json` holds of them.
     """
 
     folder: str
@@ -79,8 +79,24 @@ def finetune(
     run = _run("finetune", config, folder)
     scores, runs = run.results, len(config.tasks) * len(config.seeds)
     if runs > 1 or config.suite.compare or scores is None:
-        scores = read_json(run.folder / ALL_RESULTS_FILE)
+        scores = _asked_for(read_json(run.folder / ALL_RESULTS_FILE), config)
     return RunResult(os.fspath(run.folder), dict(scores))
+
+
+def _asked_for(
+    everything: Mapping[str, Any], config: ml_collections.ConfigDict
+) -> dict[str, Any]:
+    """The results of a command's own runs, of all in a folder that others may share."""
+    tasks = everything if tuple(config.tasks) == (ALL,) else config.tasks
+    own = {
+        task: {
+            variant: [each for each in results if each["seed"] in config.seeds]
+            for variant, results in variants.items()
+        }
+        for task, variants in everything.items()
+        if task in tasks
+    }
+    return {task: {k: v for k, v in own[task].items() if v} for task in own}
 
 
 def _run(
