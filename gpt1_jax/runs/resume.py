@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
@@ -143,10 +143,12 @@ def which_documents(folder: epath.Path, current: Mapping[str, str]) -> str:
         saved = read_json(folder / DOCUMENTS_FILE)
     except UserError:
         return ""
-    differences = differing_documents(saved, current)
-    more = len(differences) - _LISTED_DOCUMENTS
-    listed = "; ".join(differences[:_LISTED_DOCUMENTS])
-    return f" ({listed}{f'; and {more} more' if more > 0 else ''})"
+    return f" ({_list_first(differing_documents(saved, current), _LISTED_DOCUMENTS)})"
+
+
+def _list_first(parts: Sequence[str], number: int) -> str:
+    more = len(parts) - number
+    return "; ".join(parts[:number]) + (f"; and {more} more" if more > 0 else "")
 
 
 def differing_documents(
@@ -317,11 +319,8 @@ def check_same(facts: Mapping[str, Any]) -> None:
         if other.get(key) != first.get(key)
     ]
     if differences:
-        more = len(differences) - _LISTED_FACTS
-        listed = "; ".join(differences[:_LISTED_FACTS])
         raise UserError(
-            f"The processes of this run differ: {listed}"
-            + (f"; and {more} more" if more > 0 else "")
-            + ". Start the same command on every host, with the same installation and "
-            "the same text."
+            "The processes of this run differ: "
+            f"{_list_first(differences, _LISTED_FACTS)}. Start the same command on "
+            "every host, with the same installation and the same text."
         )
