@@ -175,7 +175,7 @@ def test_a_run_shows_what_it_does(run_main, odd_run, tmp_path):
 def test_a_run_survives_signals_and_kills_in_the_middle_of_a_save(
     run_long, whole_run, tmp_path
 ):
-    """Killed in its first save; SIGTERM; killed in a later save; Ctrl-C; to the end."""
+    """Killed in its first save; SIGUSR1; killed in a later save; Ctrl-C; to the end."""
     workdir, checkpoints = f"--workdir={tmp_path}", tmp_path / "checkpoints"
 
     def newest():
@@ -185,7 +185,7 @@ def test_a_run_survives_signals_and_kills_in_the_middle_of_a_save(
     saved = 0
     for number, step in (
         (signal.SIGKILL, 50),
-        (signal.SIGTERM, 60),
+        (signal.SIGUSR1, 60),  # as SLURM sends it
         (signal.SIGKILL, 150),
         (signal.SIGINT, 200),
     ):
@@ -236,7 +236,8 @@ def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path
     killed("os.rename", "metrics.jsonl")
     assert not damaged.exists()
     # A damaged checkpoint is being moved out of the way.
-    newest = max(checkpoints.iterdir(), key=lambda path: int(path.name))
+    whole = (path for path in checkpoints.iterdir() if path.name.isdigit())
+    newest = max(whole, key=lambda path: int(path.name))
     (newest / "state" / "_METADATA").write_text("{")
     killed("os.rename", str(newest), says_damaged=True)
     code, output = run_long(workdir)
