@@ -13,7 +13,7 @@ import ml_collections
 from absl import flags
 
 from gpt1_jax.config import find_job
-from gpt1_jax.config.checks import require
+from gpt1_jax.config.checks import KINDS, require
 from gpt1_jax.config.flat import RENAMED, flatten
 from gpt1_jax.config.keys import describe_values
 from gpt1_jax.errors import UserError
@@ -227,10 +227,18 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
       error: that of `find_configs` or the flag parser.
       argv: the arguments.
     """
-    if not isinstance(error, flags.UnrecognizedFlagError):
-        return " ".join(str(error).split()) or type(error).__name__
+    line = " ".join(str(error).split()) or type(error).__name__
     path, preset = _named(argv)
-    config = get_config(_find_file(path), preset).to_dict() if path else {}
-    own = difflib.get_close_matches(error.flagname, _FLAGS, 1)
-    meant = [f"--{each}" for each in own] or _near_keys(error.flagname, flatten(config))
-    return f"--{error.flagname}: there is no such flag{_did_you_mean(meant)}"
+    if not (path and isinstance(error, flags.Error)):
+        return line
+    values = flatten(get_config(_find_file(path), preset).to_dict())
+    if isinstance(error, flags.UnrecognizedFlagError):
+        own = difflib.get_close_matches(error.flagname, _FLAGS, 1)
+        meant = [f"--{each}" for each in own] or _near_keys(error.flagname, values)
+        return f"--{error.flagname}: there is no such flag{_did_you_mean(meant)}"
+    if isinstance(error, flags.IllegalFlagValueError):
+        flag = line.removeprefix("flag ").partition(": ")[0]
+        key = flag.removeprefix("--config.").partition("=")[0]
+        kind = KINDS.get(type(values.get(key)))
+        return f"{flag} must be {kind}." if kind else line
+    return line
