@@ -12,15 +12,16 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
-
-import ml_collections
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpt1_jax.config.checks import default_values, keys_of, make_section, require
 from gpt1_jax.config.flat import flatten, rename_keys, unflatten
 from gpt1_jax.config.sections import JobConfig, ModelConfig
 from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.formats import FORMAT, VERSION
+
+if TYPE_CHECKING:
+    import ml_collections
 
 
 class Job(NamedTuple):
@@ -122,7 +123,7 @@ def _import(name: Any) -> ModuleType | None:
 
 def default_config(
     job: str, preset: str = "", presets: Sequence[str] = ()
-) -> ml_collections.ConfigDict:
+) -> "ml_collections.ConfigDict":
     """The defaults of a job's keys, for its file in `configs/` to change and lock.
 
     Keys without a default are missing (`checks`); the file sets them.
@@ -135,6 +136,8 @@ def default_config(
     Raises:
       UserError: if there is no such preset.
     """
+    import ml_collections  # which takes time that most who read a folder need not
+
     if presets and preset not in presets:
         near = difflib.get_close_matches(preset, presets, 1)
         raise UserError(
