@@ -3,13 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    DEFAULT,
-    Free,
-    Seed,
-    require,
-    rising,
-)
+from gpt1_jax.config.checks import DEFAULT, Free, Seed, require, rising
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DataConfig,

@@ -3,13 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    LocalFile,
-    RunFolder,
-    ends_in,
-    given,
-    require,
-)
+from gpt1_jax.config.checks import LocalFile, RunFolder, ends_in, given, require
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.studies.config import TextConfig
 

@@ -3,15 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    ALL,
-    File,
-    Free,
-    LocalFile,
-    Steps,
-    ends_in,
-    require,
-)
+from gpt1_jax.config.checks import ALL, File, Free, LocalFile, Steps, ends_in, require
 from gpt1_jax.config.report import RunsConfig
 
 _TEXT = (

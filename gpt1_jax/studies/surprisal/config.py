@@ -3,12 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    File,
-    LocalFile,
-    ends_in,
-    require,
-)
+from gpt1_jax.config.checks import File, LocalFile, ends_in, require
 from gpt1_jax.config.reading import WordsConfig
 from gpt1_jax.studies.config import AnalysisConfig
 
