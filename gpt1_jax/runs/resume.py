@@ -29,7 +29,7 @@ from gpt1_jax.config.checks import (
 from gpt1_jax.config.flat import flatten, replace_gone
 from gpt1_jax.config.saved import known_values, read_json, read_values
 from gpt1_jax.config.sections import JobConfig
-from gpt1_jax.data.files import check_writable, refuse_links, write_json
+from gpt1_jax.data.files import check_writable, write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import gather
 from gpt1_jax.runs import folder as run_folder
@@ -83,6 +83,9 @@ class Identity:
     def check(self, saved: Mapping[str, Any], folder: epath.Path) -> None:
         """Refuses a checkpoint or results that belong to another run.
 
+        Digests that were not there then, or are not now, differ too: a split of
+        examples that has appeared since, for example.
+
         Args:
           saved: the metadata of a checkpoint, or a results.json.
           folder: the run folder.
@@ -90,13 +93,13 @@ class Identity:
         Raises:
           UserError: naming what differs; if it is the text, which documents.
         """
-        held = saved_digests(saved)
+        held, now = saved_digests(saved), dict(self.digests)
         if "config" in saved:
             refuse_changes(saved["config"], self.config, "this run folder")
         if "tokenizer" in saved:
-            held["tokenizer"] = saved["tokenizer"]
-        now = {**self.digests, "tokenizer": self.tokenizer}
-        if changed := [name for name in sorted(held) if held[name] != now.get(name)]:
+            held["tokenizer"], now["tokenizer"] = saved["tokenizer"], self.tokenizer
+        known = sorted(held.keys() | now.keys())
+        if changed := [name for name in known if held.get(name) != now.get(name)]:
             names, which = " and the ".join(changed), ""
             if "text" in changed:
                 which = which_documents(folder, self.documents)
@@ -104,7 +107,7 @@ class Identity:
                 then = saved.get("config", saved).get("init_from")
                 which = f" (now {self.config.get('init_from')}, then {then})"
             digests = "; ".join(
-                f"{now.get(name, 'missing'):.12}, saved {held[name]:.12}"
+                f"{now.get(name, 'missing'):.12}, saved {held.get(name, 'missing'):.12}"
                 for name in changed
             )
             raise UserError(
@@ -204,9 +207,8 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
     Raises:
       PermissionError: if the folder cannot be written.
       ValueError: if it holds checkpoints, scores or results of another configuration
-        or format, or a link.
+        or format.
     """
-    refuse_links(folder)
     try:
         check_writable(folder)
     except OSError as error:

@@ -157,6 +157,8 @@ def test_identity_names_the_part_that_differs(tmp_path):
         lost = {key: each for key, each in mine.digests.items() if key != name}
         with pytest.raises(UserError, match=f"The {name} of .*digest is missing"):
             identity(digests=lost).check(mine.metadata(3), tmp_path)
+        with pytest.raises(UserError, match=f"The {name} of .*saved missing"):
+            mine.check(identity(digests=lost).metadata(3), tmp_path)
     moved = identity(config=text("a.txt", init_from="now"), digests={"origin": "1"})
     was = identity(config=text("a.txt", init_from="then"), digests={"origin": "2"})
     with pytest.raises(UserError, match=r"began with \(now now, then then\)"):

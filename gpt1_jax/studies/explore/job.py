@@ -16,14 +16,14 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word, lines_of, read_lines, split_words
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.surprisal import word_windows
+from gpt1_jax.model.costs import describe_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import locate_run
-from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
 from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.runs.scoring_model import scoring_model
-from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.studies.explore.config import ExploreConfig
 from gpt1_jax.studies.explore.inside import joined, look_inside
 from gpt1_jax.studies.explore.page import ExploredRun, ExploredStep, make_page
@@ -106,8 +106,8 @@ def _explore(
     return ExploredRun(
         name=name,
         about=(
-            f"{KIND_NAMES[origin.model.kind]}: {origin.model.layers}, "
-            f"{origin.model.embed_dim} wide, {tokenizer.vocab_size:,} tokens"
+            f"{KIND_NAMES[origin.model.kind]}: {describe_model(origin.model)}, "
+            f"{tokenizer.vocab_size:,} tokens"
         ),
         spans=spans,
         ids=[int(token) for token in ids],
