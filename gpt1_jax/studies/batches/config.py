@@ -21,7 +21,7 @@ class BatchesConfig(JobConfig):
     ] = ""
     # The updates whose batches to list; update N makes the state of step N.
     steps: tuple[int, ...] = ()
-    passage: str = ""  # or: a text; lists the updates that read it
+    passage: str = ""  # a text, instead of steps: lists the updates that read it
     data: TextConfig
     # A .jsonl file; empty: print.
     output: Annotated[LocalFile, ends_in(".jsonl", optional=True)] = ""
