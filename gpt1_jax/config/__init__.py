@@ -7,20 +7,21 @@ left out has its default. One that must be given or is unknown, or a value that 
 work, raises a `UserError` that names the key, the value and a way out.
 """
 
-import dataclasses
 import difflib
 import importlib
+import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import ml_collections
-
-from gpt1_jax.config.checks import default_values, make_section, require
+from gpt1_jax.config.checks import default_values, keys_of, make_section, require
 from gpt1_jax.config.flat import flatten, rename_keys, unflatten
 from gpt1_jax.config.sections import JobConfig, ModelConfig
 from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.formats import FORMAT, VERSION
+
+if TYPE_CHECKING:
+    import ml_collections
 
 
 class Job(NamedTuple):
@@ -72,27 +73,57 @@ JOBS: Mapping[str, Job] = {
         for name, config in STUDIES.items()
     },
 }
-_outside: dict[str, Job] = {}  # jobs of other packages that were loaded, by name
 
 
-def find_job(name: Any) -> Job:
-    """Finds a job by name: one of `JOBS`, or one that `load` has loaded.
+def find_job(name: Any, *, may_import: bool = False) -> Job:
+    """Finds a job by name: one of `JOBS`, or a module outside the package.
+
+    Such a module has `Config`, its configuration's class, and `run(config, workdir)`.
+
+    Args:
+      name: the name.
+      may_import: whether the module may be imported, as the user names it. Otherwise it
+        must have been.
 
     Raises:
       UserError: if there is no such job.
     """
-    jobs = {**JOBS, **_outside}
+    if isinstance(name, str) and name in JOBS:
+        return JOBS[name]
+    module = _import(name) if may_import else sys.modules.get(str(name))
+    config, run = (getattr(module, each, None) for each in ("Config", "run"))
+    is_job = isinstance(config, type) and issubclass(config, JobConfig)
     require(
-        isinstance(name, str) and name in jobs,
-        f"config.job={name!r:.80} is not known here; the program's own jobs are "
-        f"{', '.join(JOBS)}, and any other is known to the command that does it.",
+        is_job and callable(run),
+        f"config.job={name!r:.80} is not known; choose one of {', '.join(JOBS)}, or "
+        "name a module with Config, a class derived from JobConfig, and run(config, "
+        "workdir). The command that names it looks in the current folder and in "
+        "PYTHONPATH; what only a run folder names is not imported.",
     )
-    return jobs[name]
+    taken = {FORMAT, VERSION}.intersection(key.name for key in keys_of(config))
+    require(
+        not taken,
+        f"{name}.Config has the key {' and '.join(sorted(taken))}, which says the "
+        "format of a run folder in its config.json; give it another name.",
+    )
+    return Job(f"{name}:Config", str(name))
+
+
+def _import(name: Any) -> ModuleType | None:
+    """A module; None if there is none of this name."""
+    if not (isinstance(name, str) and all(map(str.isidentifier, name.split(".")))):
+        return None
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):
+            return None
+        raise  # the module exists, but imports one that does not
 
 
 def default_config(
     job: str, preset: str = "", presets: Sequence[str] = ()
-) -> ml_collections.ConfigDict:
+) -> "ml_collections.ConfigDict":
     """The defaults of a job's keys, for its file in `configs/` to change and lock.
 
     Keys without a default are missing (`checks`); the file sets them.
@@ -105,14 +136,15 @@ def default_config(
     Raises:
       UserError: if there is no such preset.
     """
+    import ml_collections  # which takes time that most who read a folder need not
+
     if presets and preset not in presets:
         near = difflib.get_close_matches(preset, presets, 1)
         raise UserError(
             f"configs/{job}.py has no preset {preset!r}; choose one of "
             f"{', '.join(presets)}." + (f" Did you mean {near[0]}?" if near else "")
         )
-    know_job(job)
-    values = default_values(find_job(job).config_class())
+    values = default_values(find_job(job, may_import=True).config_class())
     given = {"job": job, "preset": preset}
     return ml_collections.ConfigDict(unflatten({**values, **given}))
 
@@ -121,8 +153,7 @@ def load(values: Mapping[str, Any]) -> Any:
     """Checks and freezes a configuration given by the user.
 
     Keys that 1.0 called otherwise may have their old names. A job that is not in `JOBS`
-    is a module outside the package, which is imported. It
-    has `Config`, its configuration's class, and `run(config, workdir)`.
+    is a module outside the package, which is imported.
 
     Args:
       values: the mapping built by a file in `configs/`, with overrides applied.
@@ -133,56 +164,18 @@ def load(values: Mapping[str, Any]) -> Any:
     Raises:
       UserError: naming the first key that is unknown, missing or impossible.
     """
-    know_job(values.get("job", ""))
+    find_job(values.get("job"), may_import=True)
     return load_flat(rename_keys(flatten(values)))
-
-
-def know_job(name: Any) -> None:
-    """Imports a job that the user names, unless it is one of `JOBS`.
-
-    Raises:
-      UserError: if it is not a job.
-    """
-    if not (isinstance(name, str) and name in JOBS):
-        require(
-            _is_job(name),
-            f"config.job={name!r:.80} is not known; choose one of {', '.join(JOBS)}, "
-            "or name a module with Config, a class derived from JobConfig, and "
-            "run(config, workdir). python -m gpt1_jax.main finds modules in the "
-            "current folder and in PYTHONPATH.",
-        )
-        job = Job(f"{name}:Config", name)
-        keys = {field.name for field in dataclasses.fields(job.config_class())}
-        require(
-            not (taken := keys & {FORMAT, VERSION}),
-            f"{name}.Config has the key {' and '.join(sorted(taken))}, which says the "
-            "format of a run folder in its config.json; give it another name.",
-        )
-        _outside[name] = job
 
 
 def load_flat(flat: Mapping[str, Any]) -> Any:
     """Like `load`, of flat values, and imports nothing that they name.
 
     Raises:
-      UserError: also if the job is neither one of `JOBS` nor loaded already.
+      UserError: also if the job is neither one of `JOBS` nor loaded already imported.
     """
-    cls = find_job(flat.get("job", "")).config_class()
+    cls = find_job(flat.get("job")).config_class()
     return make_section("", cls, unflatten({**default_values(cls), **flat}))
-
-
-def _is_job(name: Any) -> bool:
-    """Imports a module and returns whether it is a job."""
-    if not (isinstance(name, str) and all(map(str.isidentifier, name.split(".")))):
-        return False
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if f"{name}.".startswith(f"{error.name}."):
-            return False
-        raise  # the module exists, but imports one that does not
-    config, run = (getattr(module, each, None) for each in ("Config", "run"))
-    return isinstance(config, type) and issubclass(config, JobConfig) and callable(run)
 
 
 __all__ = [
@@ -192,7 +185,6 @@ __all__ = [
     "ModelConfig",
     "default_config",
     "find_job",
-    "know_job",
     "load",
     "load_flat",
 ]

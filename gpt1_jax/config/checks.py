@@ -217,7 +217,7 @@ def _plain(kind: Any, value: Any) -> Any:
 
 # --- checking a value ---------------------------------------------------------------
 
-_KINDS = {
+KINDS = {  # types of values, in words
     bool: "True or False",
     int: "a whole number",
     float: "a number",
@@ -249,7 +249,7 @@ def check_value(key: str, kind: Any, value: Any) -> None:
         fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)
         if kind is float and isinstance(value, int):
             fits = fits and abs(value) <= sys.float_info.max
-        require(fits, f"{key}={value!r:.80} must be {_KINDS[kind]}.")
+        require(fits, f"{key}={value!r:.80} must be {KINDS[kind]}.")
         if kind is str:
             check_encodable(value, key)
 

@@ -38,8 +38,9 @@ class GenerateConfig(JobConfig):
     # The saved step: "default" (a fine-tuned run's best, any other run's newest),
     # "newest", "best" or a number.
     step: Step = DEFAULT
-    prompt: str = ""  # one text, or
-    input: File = ""  # a file of them, .jsonl or one a line; "-": standard input
+    prompt: str = ""  # a text to continue, instead of a file of them
+    # A file of prompts, .jsonl or one a line; "-": standard input.
+    input: File = ""
     # A .jsonl file; empty: standard output, as text.
     output: Annotated[File, ends_in(".jsonl", optional=True, device=True)] = ""
     num_return_sequences: Positive[int] = 1  # continuations of each prompt

@@ -31,8 +31,8 @@ class PredictConfig(JobConfig):
     # The saved step: "default" (the best, which results.json scores), "newest", "best"
     # or a number.
     step: Step = DEFAULT
-    text: str = ""  # one example, or
-    input: File = ""  # a file of them; "-": standard input
+    text: str = ""  # one example, instead of a file of them
+    input: File = ""  # a file of examples; "-": standard input
     # A .jsonl, .tsv or .csv file; empty: standard output, as a table.
     output: File = ""
     batch_size: Positive[int] = 64  # examples

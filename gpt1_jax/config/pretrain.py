@@ -3,13 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    DEFAULT,
-    Free,
-    Seed,
-    require,
-    rising,
-)
+from gpt1_jax.config.checks import DEFAULT, Free, Seed, require, rising
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DataConfig,
@@ -27,10 +21,11 @@ Milestones = Annotated[tuple[int, ...], rising("1000,2000,5000", least=0)]
 class PretrainCheckpointConfig(CheckpointConfig):
     """Adds milestones: amounts of training whose checkpoints are kept for good."""
 
-    # Milestones in words of training text (separated by white space); or
+    # Milestones in words of training text, separated by white space.
     milestone_words: Milestones = ()
-    milestone_tokens: Milestones = ()  # in tokens; or
-    milestone_steps: Milestones = ()  # in updates: 1000,2000,5000
+    milestone_tokens: Milestones = ()  # in tokens, instead of words
+    # In updates, instead of words or tokens: 1000,2000,5000.
+    milestone_steps: Milestones = ()
 
     def __post_init__(self):
         super().__post_init__()

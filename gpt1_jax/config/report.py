@@ -3,13 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    Names,
-    RunFolders,
-    different,
-    require,
-    split_paths,
-)
+from gpt1_jax.config.checks import Names, RunFolders, different, require, split_paths
 from gpt1_jax.config.sections import JobConfig
 
 KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts

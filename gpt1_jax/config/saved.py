@@ -108,11 +108,11 @@ def read_values(path: epath.PathLike) -> dict[str, Any]:
     except (UserError, RecursionError):  # `load_values` says what is wrong
         unknown = []
     if unknown:
-        named = ", ".join(unknown)
+        named = f"{', '.join(unknown):.200}"
         require(
             not is_newer(version),
-            f"{path} is of gpt1_jax {version}, which is newer, and has keys that this "
-            f"version does not know: {named}. Use that version.",
+            f"{path} is of gpt1_jax {version!s:.40}, which is newer, and has keys that "
+            f"this version does not know: {named}. Use that version.",
         )
         _say_ignored(os.fspath(path), named)
     return values

@@ -52,7 +52,7 @@ class JobConfig(Section):
     default_step: ClassVar[str] = NEWEST  # the meaning of `DEFAULT`
     adds_head: ClassVar[bool] = False  # whether it adds a head and the special tokens
 
-    job: str  # a job of `gpt1_jax.config.JOBS`, or a module outside the package
+    job: str  # one of the program's own, or a module outside the package
     preset: Free[str]  # names the default folder: runs/JOB/PRESET
 
     @property
@@ -81,9 +81,9 @@ class ModelOptions(Section):
 
     section = "model"
 
-    embed_dropout: DropoutRate = 0.1  # sec. 4.1
-    attn_dropout: DropoutRate = 0.1  # sec. 4.1
-    resid_dropout: DropoutRate = 0.1  # sec. 4.1
+    embed_dropout: DropoutRate = 0.1  # of embeddings (sec. 4.1)
+    attn_dropout: DropoutRate = 0.1  # of attention weights (sec. 4.1)
+    resid_dropout: DropoutRate = 0.1  # of what a layer adds to the residual (sec. 4.1)
     # Where embedding dropout acts: "sum" = on the sum of token and position vectors;
     # "matrix" = on the embedding matrix, once per step, for lookup and softmax alike
     # (released code); "lookups" = on the two vectors separately.
@@ -297,7 +297,7 @@ class OptimizerConfig(Section):
 
     section = "optimizer"
 
-    # Or any optimizer of optax, such as "adamw", "lion" or "contrib.muon".
+    # "released_adam", or any optimizer of optax: "adamw", "lion", "contrib.muon", ..
     name: Annotated[
         str, given("config.optimizer.name is empty; use released_adam.")
     ] = RELEASED_ADAM

@@ -9,10 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ml_collections
 from absl import flags
 
-from gpt1_jax.config import find_job, know_job
-from gpt1_jax.config.checks import require
+from gpt1_jax.config import find_job
+from gpt1_jax.config.checks import KINDS, require
 from gpt1_jax.config.flat import RENAMED, flatten
 from gpt1_jax.config.keys import describe_values
 from gpt1_jax.errors import UserError
@@ -33,15 +34,16 @@ def find_configs(argv: Sequence[str]) -> list[str]:
       UserError: if it has an error, or lacks the preset or a key that is set.
     """
     found = _joined(argv)
-    for index, argument in enumerate(found):
-        if argument.startswith(_FLAG):
-            path, colon, preset = argument.removeprefix(_FLAG).partition(":")
-            file = _find_file(path)
-            if file != Path(path):
-                found[index] = f"{_FLAG}{file}{colon}{preset}"
-            values = get_config(file, preset).to_dict()
-            for flag in found:
-                _check_key(flag, values)
+    if path := (named := _named(found))[0]:
+        file, preset = _find_file(path), named[1]
+        given, own = f"{_FLAG}{path}", f"{_FLAG}{file}"
+        found = [
+            own + each.removeprefix(given) if each.startswith(given) else each
+            for each in found
+        ]
+        known = list(flatten(get_config(file, preset).to_dict()))
+        for flag in found:
+            _check_key(flag, known)
     return found
 
 
@@ -52,6 +54,15 @@ def _joined(argv: Sequence[str]) -> list[str]:
         if found[index] == _FLAG[:-1]:
             found[index : index + 2] = [_FLAG + found[index + 1]]
     return found
+
+
+def _named(argv: Sequence[str]) -> tuple[str, str]:
+    """The file and the preset that `--config` names; ("", "") without it."""
+    for argument in _joined(argv):
+        if argument.startswith(_FLAG):
+            path, _, preset = argument.removeprefix(_FLAG).partition(":")
+            return path, preset
+    return "", ""
 
 
 def _find_file(path: str) -> Path:
@@ -86,13 +97,12 @@ def _near_keys(key: str, known: Iterable[str]) -> list[str]:
     return [f"--config.{each}" for each in near]
 
 
-def _check_key(flag: str, values: dict[str, Any]) -> None:
+def _check_key(flag: str, known: Sequence[str]) -> None:
     """Refuses a flag that sets a key which the configuration does not have."""
     name = flag.partition("=")[0].lstrip("-")
-    key = name.partition("config.")[2].partition("[")[0]
     if not (flag.startswith("-") and name.startswith(("config.", "noconfig."))):
         return
-    known = flatten(values)
+    key = name.partition("config.")[2].partition("[")[0]
     sections = {each.rpartition(".")[0] for each in known}
     around = [each for each in known if key.startswith(f"{each}.")]
     if key in sections:
@@ -123,7 +133,7 @@ def defaults(job: str, preset: str) -> dict[str, Any]:
         return get_config(path, "").to_dict()
 
 
-def get_config(path: Path, preset: str) -> Any:
+def get_config(path: Path, preset: str) -> ml_collections.ConfigDict:
     """The ConfigDict that a file makes; `preset` may be empty.
 
     Raises:
@@ -135,7 +145,12 @@ def get_config(path: Path, preset: str) -> Any:
             not preset or bool(inspect.signature(make).parameters),
             "this job has no presets; leave out the colon and what follows it.",
         )
-        return make(*([preset] if preset else []))
+        config = make(*([preset] if preset else []))
+        require(
+            isinstance(config, ml_collections.ConfigDict),
+            f"{path}: get_config() gives {config!r:.40}, not a ConfigDict.",
+        )
+        return config
     except UserError:
         raise
     except Exception as error:
@@ -147,10 +162,9 @@ def get_config(path: Path, preset: str) -> Any:
 
 def describe_usage(argv: Sequence[str]) -> str:
     """Help on the program, or on the job that the arguments name."""
-    for argument in _joined(argv):
-        if argument.startswith(_FLAG):
-            path, _, preset = argument.removeprefix(_FLAG).partition(":")
-            return _describe_job(_find_file(path), preset)
+    path, preset = _named(argv)
+    if path:
+        return _describe_job(_find_file(path), preset)
     jobs = "\n".join(
         f"  configs/{path.name:<18}{_first_line(_load(path))}" for path in own_files()
     )
@@ -171,8 +185,8 @@ def describe_usage(argv: Sequence[str]) -> str:
 
 def _describe_job(path: Path, preset: str) -> str:
     config = get_config(path, preset)
-    know_job(config.job)
-    keys = describe_values(find_job(config.job).config_class(), config.to_dict())
+    job = find_job(config.get("job"), may_import=True)
+    keys = describe_values(job.config_class(), config.to_dict())
     return f"{(_load(path).__doc__ or '').strip()}\n\nKeys and their values:\n\n{keys}"
 
 
@@ -196,9 +210,9 @@ def refuse_words(words: Sequence[str], argv: Sequence[str]) -> str:
       words: these arguments.
       argv: all of them.
     """
-    named = [each for each in _joined(argv) if each.startswith(_FLAG)]
-    if named and ":" not in named[0] and words[0].isidentifier():
-        meant = f"{named[0]}:{words[0]}"
+    path, preset = _named(argv)
+    if path and not preset and words[0].isidentifier():
+        meant = f"{_FLAG}{path}:{words[0]}"
         return f"unexpected {words[0]!r}; a preset follows a colon: {meant}"
     return (
         f"unexpected arguments {list(words)}; set values with "
@@ -213,13 +227,18 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
       error: that of `find_configs` or the flag parser.
       argv: the arguments.
     """
-    if not isinstance(error, flags.UnrecognizedFlagError):
-        return " ".join(str(error).split()) or type(error).__name__
-    keys: list[str] = []
-    for argument in _joined(argv):
-        if argument.startswith(_FLAG):
-            path, _, preset = argument.removeprefix(_FLAG).partition(":")
-            keys = list(flatten(get_config(_find_file(path), preset).to_dict()))
-    own = difflib.get_close_matches(error.flagname, _FLAGS, 1)
-    meant = [f"--{each}" for each in own] or _near_keys(error.flagname, keys)
-    return f"--{error.flagname}: there is no such flag{_did_you_mean(meant)}"
+    line = " ".join(str(error).split()) or type(error).__name__
+    path, preset = _named(argv)
+    if not (path and isinstance(error, flags.Error)):
+        return line
+    values = flatten(get_config(_find_file(path), preset).to_dict())
+    if isinstance(error, flags.UnrecognizedFlagError):
+        own = difflib.get_close_matches(error.flagname, _FLAGS, 1)
+        meant = [f"--{each}" for each in own] or _near_keys(error.flagname, values)
+        return f"--{error.flagname}: there is no such flag{_did_you_mean(meant)}"
+    if isinstance(error, flags.IllegalFlagValueError):
+        flag = line.removeprefix("flag ").partition(": ")[0]
+        key = flag.removeprefix("--config.").partition("=")[0]
+        kind = KINDS.get(type(values.get(key)))
+        return f"{flag} must be {kind}." if kind else line
+    return line

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import STUDIES, know_job
+from gpt1_jax.config import STUDIES, find_job
 from gpt1_jax.config.saved import load_values, read_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RESULTS, VERSION
@@ -101,7 +101,7 @@ def find_studies(modules: Sequence[str] = ()) -> dict[str, StudyReport]:
                 "gpt1_jax.report.studies.StudyReport, so there is nothing to add; "
                 "leave it out, or give it one."
             )
-        know_job(name)
+        find_job(name, may_import=True)
         found[name] = study.REPORT
     return found
 

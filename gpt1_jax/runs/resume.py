@@ -298,7 +298,7 @@ def fixed_values(config: Mapping[str, Any]) -> dict[str, Any]:
     cls = find_job(config.get("job")).config_class()
     free = marked_keys(cls, FREE, MACHINE).keys() - marked_keys(cls, CONTENT).keys()
     values = {**default_values(cls), **known_values(config)}
-    return {key: value for key, value in values.items() if key not in free}
+    return {key: values[key] for key in sorted(values.keys() - free)}
 
 
 def check_same(facts: Mapping[str, Any]) -> None:

@@ -64,6 +64,7 @@ def test_a_key_that_is_left_out_has_its_default():
         del less[key]
     assert load(less) == load(values)
     sampling = {"job": "generate", "preset": "", "init_from": "a", "sampling": {}}
+    assert load(sampling).sampling.max_new_tokens == 40  # the job's, not the section's
     assert load(sampling) == load(
         load_config("", file="generate", init_from="a").to_dict()
     )

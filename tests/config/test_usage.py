@@ -107,13 +107,28 @@ def test_a_slip_in_a_configuration_file_names_the_line(tmp_path, text, problem):
         ("workdirs", ["--config", "configs/pretrain.py"], "--workdir?"),
         ("data.dirr", ["--config=configs/finetune.py"], "--config.data.dir?"),
         ("data.jsonl_field", [PRETRAIN], "--config.data.text_field?"),
-        ("nonsense", [], "--nonsense: there is no such flag."),
+        ("nonsense", [PRETRAIN], "--nonsense: there is no such flag."),
     ],
 )
 def test_an_unknown_flag_is_refused_with_the_key_that_is_meant(name, argv, line):
     error = absl.flags.UnrecognizedFlagError(name)
     said = usage.explain(error, ["main", *argv, f"--{name}=1"])
     assert said.startswith(f"--{name}: there is no such flag") and line in said
+
+
+@pytest.mark.parametrize(
+    ("flag", "kind"),
+    [
+        ("--config.train.num_steps=many", "a whole number"),
+        ("--config.train.num_epochs=1:2", "a number"),
+        ("--config.log.wandb=maybe", "True or False"),
+    ],
+)
+def test_a_value_of_another_type_is_one_line(flag, kind):
+    error = absl.flags.IllegalFlagValueError(f"flag {flag}: not\n so.")
+    assert usage.explain(error, ["main", PRETRAIN, flag]) == f"{flag} must be {kind}."
+    error = absl.flags.IllegalFlagValueError("flag --distributed=x: not one of a, b.")
+    assert usage.explain(error, ["main", PRETRAIN]).endswith("not one of a, b.")
 
 
 @pytest.mark.parametrize("config", [[PRETRAIN], PRETRAIN.split("=")])
@@ -139,6 +154,8 @@ def test_a_preset_that_there_is_not(config, problem):
     with pytest.raises(UserError) as error:
         usage.find_configs(["main", f"--config=configs/{config}"])
     assert re.fullmatch(problem, str(error.value))
+    argv = ["main", f"--config=configs/{config}"]
+    assert usage.explain(error.value, argv) == str(error.value)
 
 
 def test_a_file_after_a_space_is_found_from_anywhere(tmp_path, monkeypatch):

@@ -45,7 +45,7 @@ class BabyLMConfig(AnalysisConfig):
     step: Step = DEFAULT
     # It decides which milestones a submission needs.
     track: Literal["strict-small", "strict"] = "strict-small"
-    # Or one of them; "fast" is scored at the milestones.
+    # Both, or one of them; "fast" is scored at the milestones.
     sets: Annotated[Names, different, not_empty] = ("full", "fast")
     # "all", or some of: blimp blimp_supplement ewok entity_tracking wug_adj wug_past
     # comps reading aoa.

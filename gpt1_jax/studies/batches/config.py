@@ -3,13 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    LocalFile,
-    RunFolder,
-    ends_in,
-    given,
-    require,
-)
+from gpt1_jax.config.checks import LocalFile, RunFolder, ends_in, given, require
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.studies.config import TextConfig
 
@@ -27,7 +21,7 @@ class BatchesConfig(JobConfig):
     ] = ""
     # The updates whose batches to list; update N makes the state of step N.
     steps: tuple[int, ...] = ()
-    passage: str = ""  # or: a text; lists the updates that read it
+    passage: str = ""  # a text, instead of steps: lists the updates that read it
     data: TextConfig
     # A .jsonl file; empty: print.
     output: Annotated[LocalFile, ends_in(".jsonl", optional=True)] = ""

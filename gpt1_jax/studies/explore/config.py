@@ -3,15 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    ALL,
-    File,
-    Free,
-    LocalFile,
-    Steps,
-    ends_in,
-    require,
-)
+from gpt1_jax.config.checks import ALL, File, Free, LocalFile, Steps, ends_in, require
 from gpt1_jax.config.report import RunsConfig
 
 _TEXT = (
@@ -31,8 +23,8 @@ class ExploreConfig(RunsConfig):
     # The saved steps of each run: "all", "milestones", "newest", "best", "default" (a
     # fine-tuned run's best, any other run's newest) or a number.
     step: Steps = ALL
-    text: str = _TEXT  # a text of up to 1,000 words; or
-    # A .txt file, instead of it.
+    text: str = _TEXT  # up to 1,000 words, unless input names a file
+    # A .txt file with the text.
     input: Annotated[File, ends_in(".txt", optional=True)] = ""
     output: Annotated[LocalFile, ends_in(".html")] = "explore.html"  # the page
     compilation_cache_dir: Free[File] = ""  # empty: ~/.cache/gpt1_jax/xla

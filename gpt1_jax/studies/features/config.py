@@ -35,8 +35,8 @@ class FeaturesConfig(ReadingConfig, AnalysisConfig):
         File,
         given("Name a text or a table of words or lines with --config.input=FILE."),
     ] = ""
-    lines_column: str = ""  # a table's column with a line in each row; or
-    words_column: str = ""  # its column with a word in each row
+    lines_column: str = ""  # a table's column with a line in each row
+    words_column: str = ""  # or, instead, its column with a word in each row
     text_column: str = ""  # with words: a new text begins where this column changes
     # 0 is the embedding, then 1 to the number of layers; empty: all.
     layers: Annotated[tuple[int, ...], _different_layers] = ()

@@ -3,10 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    Names,
-    not_empty,
-)
+from gpt1_jax.config.checks import Names, not_empty
 from gpt1_jax.studies.config import PairsDataConfig, ScoringConfig
 
 

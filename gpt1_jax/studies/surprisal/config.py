@@ -3,12 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    File,
-    LocalFile,
-    ends_in,
-    require,
-)
+from gpt1_jax.config.checks import File, LocalFile, ends_in, require
 from gpt1_jax.config.reading import WordsConfig
 from gpt1_jax.studies.config import AnalysisConfig
 
@@ -19,7 +14,7 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
 
     writes_folder = False
 
-    text: str = ""  # a text, or
+    text: str = ""  # a text, instead of a file
     input: File = ""  # a .txt file, or a table of words: .csv, .tsv or .jsonl
     words_column: str = ""  # a table's column with a word in each row
     # A table's column: a new text begins where its value changes.

@@ -3,13 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    File,
-    LocalFile,
-    NotNegative,
-    ends_in,
-    matches,
-)
+from gpt1_jax.config.checks import File, LocalFile, NotNegative, ends_in, matches
 from gpt1_jax.config.report import RunsConfig
 from gpt1_jax.studies.config import TextConfig
 
