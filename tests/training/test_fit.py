@@ -150,6 +150,7 @@ def test_a_state_is_saved_by_the_clock_too(monkeypatch):
     """Here each step takes three minutes; a save at step 3 starts the clock again."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(fit, "PROGRAM", WallTime())
     diary = Diary()
     step = make_run(diary).computation.step
 
