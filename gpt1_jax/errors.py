@@ -1,9 +1,42 @@
 """Errors that the user can fix, as opposed to bugs of the program."""
 
 import contextlib
+import errno
 import pkgutil
 from collections.abc import Iterator
 from typing import Any
+
+_MEMORY = (
+    "allow this process more memory and threads (ulimit -v unlimited, ulimit -u), or "
+    "lower the batch size"
+)
+# The way out of errors of the system, by their number: of a disk that is full, where
+# nothing may be written, and when a process has used up what it is allowed.
+FULL = {
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room within your quota",
+    errno.EFBIG: "allow larger files (ulimit -f)",
+}
+DENIED = dict.fromkeys(
+    (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR),
+    "allow that, or name another folder",
+)
+USED_UP = {
+    errno.EMFILE: "allow this process to open more files (ulimit -n 1024)",
+    errno.ENFILE: "close other programs: this machine can open no more files",
+    errno.ENOMEM: _MEMORY,
+    errno.EAGAIN: _MEMORY,  # no more threads
+}
+# The way out of errors of Python and of libraries, by the beginning of their text.
+_TEXTS = {
+    "RESOURCE_EXHAUSTED: ": (  # XLA's, whatever the class
+        "a device has run out of memory; lower the batch size, or compute a training "
+        "batch in more parts with config.train.accumulation_steps; for other ways see "
+        "Memory in docs/pretraining.md"
+    ),
+    "can't start new thread": _MEMORY,
+    "std::bad_alloc": _MEMORY,
+}
 
 
 class UserError(ValueError):
@@ -71,3 +104,19 @@ def from_extra(extra: str, needed_by: str, otherwise: str = "") -> Iterator[None
             f"{needed_by} needs the extra {extra} ({error}): pip install "
             f"'gpt1_jax[{extra}]'{otherwise and ', or ' + otherwise}."
         ) from error
+
+
+def explain(error: BaseException) -> str:
+    """What to do about an error of the system or of a library, which does not say so.
+
+    Returns:
+      A line with the error and the way out; empty for any other error.
+    """
+    line = str(error).partition("\n")[0]
+    if isinstance(error, OSError) and error.strerror:
+        way_out = {**FULL, **USED_UP}.get(error.errno or 0, "")
+    elif isinstance(error, MemoryError):
+        way_out, line = _MEMORY, line or "no memory is left"
+    else:
+        way_out = next((_TEXTS[text] for text in _TEXTS if line.startswith(text)), "")
+    return way_out and f"{line:.300}: {way_out}, and run the same command again."

@@ -1,23 +1,21 @@
-"""The program: parses the flags, runs the job, and reports an error in one line.
+"""The program: parses the flags, checks them, runs the job, and reports an error.
 
-Kept short: testable logic is in the other modules. Heavy imports wait until the flags
-are parsed.
+That is `_parse`, `_check`, `_run` and, for the line of an error, `main`. Testable logic
+is in the other modules. Heavy imports wait until the flags are parsed.
 """
 
 import atexit
-import contextlib
 import os
+import resource
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Sequence
 from logging import CRITICAL, Formatter, LogRecord, getLogger
-from pathlib import Path
 from typing import NoReturn
 
 from absl import app, flags, logging
-from etils import epath
 from ml_collections import config_flags
 from ml_collections.config_flags import tuple_parser
 
@@ -28,7 +26,7 @@ from gpt1_jax.config.checks import check_encodable, places
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data import files
 from gpt1_jax.data.text import printable
-from gpt1_jax.errors import TryAgain, UserError
+from gpt1_jax.errors import TryAgain, UserError, explain
 from gpt1_jax.runs import wall_time
 
 
@@ -59,16 +57,10 @@ _DISTRIBUTED = flags.DEFINE_enum(
     "Whether to join the processes of a multi-host run; auto: if there are several.",
 )
 
-_CPU_FILE = Path("/proc/cpuinfo")
 _INTERRUPTED = threading.Event()
 _LOST = (
     "another process of this run has ended; its output says why. Run the same "
     "command again to resume."
-)
-_NO_MEMORY = (
-    "a device has run out of memory. Lower the batch size, or compute a training batch "
-    "in more parts with config.train.accumulation_steps; for other ways see Memory in "
-    "docs/pretraining.md."
 )
 _QUIT = (
     b"\ngpt1_jax: interrupted without saving. Run the same command again to resume "
@@ -78,6 +70,38 @@ _QUIT = (
 # and shows its traceback.
 _USER_ERRORS = (UserError, OSError, FloatingPointError)
 
+# With less, libraries written in C++ end the program, or wait for ever.
+_ADDRESS_SPACE = 5_000_000_000  # bytes
+_OPEN_FILES = 64
+_ENOUGH_FILES = 1024
+
+
+def run() -> None:
+    """Runs the program."""
+    atexit.register(_skip_finalization)  # first to be registered, last to be called
+    os.environ["MPLBACKEND"] = "agg"  # figures are only written to files
+    _let_warnings_be()
+    streams.open_streams()
+    logging.get_absl_handler().python_handler.setStream(sys.stderr)
+    app.run(main, flags_parser=_parse)
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Parses the flags; a bad one prints one line, not the parser's traceback."""
+    try:
+        if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
+            print(printable(usage.describe_usage(argv)), flush=True)
+            sys.exit()
+        if not any(argument.startswith("--config") for argument in argv):
+            jobs = usage.describe_usage(argv)
+            _refuse(f"name a job with --config=configs/NAME.py.\n\n{jobs}")
+        return flags.FLAGS(usage.find_configs(argv))
+    except OSError as error:  # no such configuration, or the help cannot be shown
+        _refuse(str(error))
+    except (flags.Error, ValueError, TypeError, LookupError, AttributeError) as error:
+        problem = usage.explain(error, argv)
+        _refuse(f"{problem}\n(--help lists jobs; with --config, its keys)")
+
 
 def main(argv: Sequence[str]) -> None:
     """Runs the job of the configuration; a user error prints one line."""
@@ -86,22 +110,60 @@ def main(argv: Sequence[str]) -> None:
     if not flags.FLAGS["verbosity"].present:
         _warn_plainly()
     try:
-        config = addresses.resolve(config_lib.load(_CONFIG.value.to_dict()))
-        if config.writes_folder or getattr(config, "output", ""):
-            streams.output_may_fail()
-        for key, path, local in places(config):
-            files.locate(path, key, local=local)
-        workdir = _WORKDIR.value or config.default_workdir
-        check_encodable(workdir, "--workdir")
-        files.locate(workdir, "--workdir")
-        _run(config, workdir)
+        _check_limits()
+        _run(*_check())
     except KeyboardInterrupt:
         _INTERRUPTED.set()
         _exit("gpt1_jax: interrupted; no partial files were left behind.")
-    except _USER_ERRORS as error:
+    except Exception as error:
+        problem = explain(error)
+        if not (problem or isinstance(error, _USER_ERRORS)):
+            raise
         if logging.level_debug():
             print(printable(traceback.format_exc()), file=sys.stderr)
-        _refuse(f"{error}\n(--verbosity=1 shows the traceback)")
+        _refuse(f"{problem or error}\n(--verbosity=1 shows the traceback)")
+
+
+def _check_limits() -> None:
+    """Refuses limits of the shell with which a job would fail without a word.
+
+    Raises:
+      UserError: naming the limit.
+    """
+    unlimited = resource.RLIM_INFINITY
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if unlimited != most < _OPEN_FILES:
+        raise UserError(
+            f"This process may open {most} files, and a job needs up to "
+            f"{_OPEN_FILES}; allow more with ulimit -n {_ENOUGH_FILES}."
+        )
+    if unlimited != space < _ADDRESS_SPACE:
+        raise UserError(
+            f"This process may have {space / 1e9:.1f} GB of address space, and JAX "
+            f"needs {_ADDRESS_SPACE / 1e9:.0f} GB for the smallest model, most of "
+            "which it only reserves; allow more with ulimit -v unlimited."
+        )
+    if unlimited != files < _ENOUGH_FILES:
+        more = _ENOUGH_FILES if most == unlimited else min(_ENOUGH_FILES, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (more, most))
+
+
+def _check() -> tuple[JobConfig, str]:
+    """The configuration, with what it names fetched, and the folder to write to.
+
+    Raises:
+      UserError: if a value is impossible, or a path cannot be opened.
+    """
+    config = addresses.resolve(config_lib.load(_CONFIG.value.to_dict()))
+    if config.writes_folder or getattr(config, "output", ""):
+        streams.output_may_fail()
+    for key, path, local in places(config):
+        files.locate(path, key, local=local)
+    workdir = _WORKDIR.value or config.default_workdir
+    check_encodable(workdir, "--workdir")
+    files.locate(workdir, "--workdir")
+    return config, workdir
 
 
 def _run(config: JobConfig, workdir: str) -> None:
@@ -119,7 +181,6 @@ def _run(config: JobConfig, workdir: str) -> None:
         _find_trackers(config)
         with signals.catch(_quit_at_once), own_settings():
             _join(config, workdir)
-            _suggest_bfloat16(config, workdir)
             job.run(config, workdir)
     except signals.Stopped as stopped:
         _say(f"gpt1_jax: {stopped} Run the same command again to resume.")
@@ -128,12 +189,11 @@ def _run(config: JobConfig, workdir: str) -> None:
     except TryAgain as passing:
         _exit(f"gpt1_jax: {passing}", processes.EXIT_AGAIN)
     except Exception as error:
-        line = str(error).partition("\n")[0]
         if processes.is_lost(error):
+            line = str(error).partition("\n")[0]
             _exit(f"gpt1_jax: {_LOST}\n({line})", processes.EXIT_AGAIN)
-        if line.startswith("RESOURCE_EXHAUSTED: "):  # XLA's, whatever the class
-            raise UserError(f"{_NO_MEMORY}\n({line:.300})") from error
-        if processes.is_joined() and not isinstance(error, _USER_ERRORS):
+        known = isinstance(error, _USER_ERRORS) or explain(error)
+        if processes.is_joined() and not known:
             _exit(traceback.format_exc())
         raise
     _say(wall_time.PROGRAM.summary())
@@ -170,22 +230,6 @@ def _join(config: JobConfig, workdir: str) -> None:
             f"The job {config.job} runs in one process, but a launcher has started "
             f"{count}; start one, or use --distributed=off."
         )
-
-
-def _suggest_bfloat16(config: JobConfig, workdir: str) -> None:
-    """Says, when a pre-training begins, that this CPU is faster in bfloat16."""
-    import jax
-
-    if config.job != "pretrain" or config.to_dict()["model"]["dtype"] == "bfloat16":
-        return
-    if jax.default_backend() != "cpu" or epath.Path(workdir).exists():
-        return
-    with contextlib.suppress(OSError):  # not Linux
-        if {"avx512_bf16", "amx_bf16"} & set(_CPU_FILE.read_text().split()):
-            _say(
-                "This CPU has units for bfloat16: small models trained 1.4 to 2 times "
-                "as fast on such ones with --config.model.dtype=bfloat16."
-            )
 
 
 def _say(text: str) -> None:
@@ -271,30 +315,3 @@ def _leave(code: int) -> NoReturn:
         # The import may have been interrupted.
         getattr(join, "leave", lambda code: None)(code)
     sys.exit(code)
-
-
-def _parse(argv: Sequence[str]) -> list[str]:
-    """Parses the flags; a bad one prints one line, not the parser's traceback."""
-    try:
-        if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
-            print(printable(usage.describe_usage(argv)), flush=True)
-            sys.exit()
-        if not any(argument.startswith("--config") for argument in argv):
-            jobs = usage.describe_usage(argv)
-            _refuse(f"name a job with --config=configs/NAME.py.\n\n{jobs}")
-        return flags.FLAGS(usage.find_configs(argv))
-    except OSError as error:  # no such configuration, or the help cannot be shown
-        _refuse(str(error))
-    except (flags.Error, ValueError, TypeError, LookupError, AttributeError) as error:
-        problem = usage.explain(error, argv)
-        _refuse(f"{problem}\n(--help lists jobs; with --config, its keys)")
-
-
-def run() -> None:
-    """Runs the program."""
-    atexit.register(_skip_finalization)  # first to be registered, last to be called
-    os.environ["MPLBACKEND"] = "agg"  # figures are only written to files
-    _let_warnings_be()
-    streams.open_streams()
-    logging.get_absl_handler().python_handler.setStream(sys.stderr)
-    app.run(main, flags_parser=_parse)

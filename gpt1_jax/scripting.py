@@ -57,10 +57,7 @@ def defaults(job: str) -> ml_collections.ConfigDict:
     if not path.exists():
         known = ", ".join(each.stem for each in usage.own_files())
         raise UserError(f"There is no job {name!r}; there are {known}.")
-    try:
-        return usage.get_config(path, preset)
-    except (TypeError, ValueError) as error:
-        raise UserError(usage.explain(error, [])) from error
+    return usage.get_config(path, preset)
 
 
 def pretrain(

@@ -10,30 +10,33 @@ import select
 import sys
 from typing import Any
 
-from gpt1_jax.data.progress import failed_streams
-
-_OUTPUT, _ERROR = "standard output", "standard error"
-_required = {_OUTPUT}  # a failure to write here ends the program
+_OUTPUT, _ERROR = 1, 2  # their numbers
+_may_fail = {_ERROR}  # what is printed there is lost once it cannot be written
 
 
 def open_streams() -> None:
     """Opens this program's standard streams again, so that printing cannot fail.
 
-    Characters that their encoding lacks are escaped. Writing to a full disk or a closed
-    pipe raises an error once on standard output, until `output_may_fail` is called;
-    from then on, and on standard error, it does nothing. Streams other than the
-    interpreter's own, as in a notebook, are left alone.
+    Characters that their encoding lacks are escaped. Standard output on a full disk
+    raises an error, and a closed pipe ends the program, until `output_may_fail` is
+    called; from then on, and on standard error, what cannot be written is lost. Streams
+    other than the interpreter's own, as in a notebook, are left alone.
     """
     atexit.register(output_may_fail)  # nothing can catch an error of the last flush
     if sys.stdin is None:
         sys.stdin = open(os.devnull)
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _reopened(sys.stdout, 1, _OUTPUT)
+        sys.stdout = _reopened(sys.stdout, _OUTPUT)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _reopened(sys.stderr, 2, _ERROR)
+        sys.stderr = _reopened(sys.stderr, _ERROR)
 
 
-def _reopened(stream: io.TextIOBase | None, fd: int, name: str) -> io.TextIOWrapper:
+def output_may_fail() -> None:
+    """Lets the job continue if standard output fails: its results are elsewhere."""
+    _may_fail.add(_OUTPUT)
+
+
+def _reopened(stream: io.TextIOBase | None, fd: int) -> io.TextIOWrapper:
     if stream is None:
         # It is closed, so the next file opened would get its number. A folder takes the
         # number, as nothing can be written to one, not even under the name /dev/stdout.
@@ -41,20 +44,18 @@ def _reopened(stream: io.TextIOBase | None, fd: int, name: str) -> io.TextIOWrap
         if folder != fd:
             os.dup2(folder, fd)
             os.close(folder)
+    encoding = stream.encoding if stream else "utf-8"
     return io.TextIOWrapper(
-        _StandardStream(fd, name),
-        encoding=stream.encoding if stream else "utf-8",
-        errors="backslashreplace",
-        line_buffering=True,
+        _Stream(fd), encoding, errors="backslashreplace", line_buffering=True
     )
 
 
-class _StandardStream(io.RawIOBase):
+class _Stream(io.RawIOBase):
     """The bytes of a standard stream; see `open_streams`."""
 
-    def __init__(self, fd: int, name: str):
+    def __init__(self, fd: int):
         super().__init__()
-        self._fd, self.name = fd, name
+        self.name, self._fd, self._failed = f"<{fd}>", fd, False
 
     def fileno(self) -> int:
         return self._fd
@@ -67,27 +68,21 @@ class _StandardStream(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         left = memoryview(data)
-        while left:
+        while left and not self._failed:
             try:
                 left = left[os.write(self._fd, left) :]
             except BlockingIOError:  # a full, non-blocking pipe
                 select.select((), (self._fd,), ())
             except OSError as error:
-                self._fail(str(error.strerror))
-                break
+                self._failed = True
+                self._report(error)
         return len(data)
 
-    def _fail(self, problem: str) -> None:
-        if self.name in failed_streams:
-            return
-        failed_streams[self.name] = problem
-        problem = f"{self.name} cannot be written ({problem})"
-        if self.name in _required:
+    def _report(self, error: OSError) -> None:
+        problem = f"standard output cannot be written ({error.strerror})"
+        if self._fd not in _may_fail:
+            if isinstance(error, BrokenPipeError):  # the reader has seen enough
+                sys.exit(1)
             raise OSError(f"{problem}; write to a file, as with --config.output=FILE.")
-        if self.name != _ERROR:
+        if self._fd == _OUTPUT:
             print(f"gpt1_jax: {problem}; the job goes on.", file=sys.stderr)
-
-
-def output_may_fail() -> None:
-    """Lets the job continue if standard output fails: its results are elsewhere."""
-    _required.clear()

@@ -36,6 +36,7 @@ from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.inference.surprisal import score_words
 from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.model import interventions
+from gpt1_jax.model.costs import describe_model
 from gpt1_jax.model.interventions import Edit
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.ops.settings import own_settings
@@ -75,10 +76,9 @@ class TrainedModel:
         self._prepared_from: list[Any] = []
 
     def __repr__(self) -> str:
-        cfg = self.config
         return (
             f"<{type(self).__name__} {self.run.folder}, step {self.run.step:,}: "
-            f"{cfg.layers}, {cfg.embed_dim} wide, {cfg.vocab_size:,} tokens>"
+            f"{describe_model(self.config)}>"
         )
 
     def encode(self, text: str) -> list[int]:

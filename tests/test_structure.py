@@ -77,7 +77,7 @@ WRITERS = {
     "interop/openai.py": {"save"},  # in memory
     "report/figures.py": {"savefig"},  # in memory
     "report/loss_plot.py": {"savefig"},  # in memory
-    "runs/tensorboard.py": {"SummaryWriter"},  # in a run folder searched for links
+    "runs/tensorboard.py": {"SummaryWriter"},  # in the run folder, under new names
 }
 WRITING = {
     *("write_text", "write_bytes", "mkdir", "makedirs", "touch", "symlink_to", "link"),

@@ -33,7 +33,7 @@ def test_importing_the_package_imports_nothing_heavy():
 
 def test_a_run_folder_is_loaded(model, pretrained):
     assert model.run.step == 12 and model.config.max_seq_len == 40
-    assert str(pretrained) in repr(model) and "512 tokens" in repr(model)
+    assert str(pretrained) in repr(model) and "12,112 parameters>" in repr(model)
     assert gpt1_jax.load(str(pretrained), step=8).run.step == 8
     assert gpt1_jax.load(str(pretrained), step="best").run.step in (8, 12)
 

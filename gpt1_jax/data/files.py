@@ -2,7 +2,7 @@
 
 Everything the package writes to disk is written here. A file or folder is made under an
 unpredictable name beside its own, which it takes once it is whole: so nobody reads half
-of it, and no link that a stranger planted is followed. What a killed process left is
+of it, and a link of that name is replaced, not followed. What a killed process left is
 removed by the next that makes the same, once it is a day old, or at once by the process
 that holds the folder's lock.
 """
@@ -28,7 +28,7 @@ from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.saved import NOT_FINITE
-from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.errors import DENIED, FULL, USED_UP, MissingPackage, UserError
 
 _DAY = 86_400.0  # seconds
 _PARTIAL = ".partial"
@@ -83,26 +83,21 @@ def is_remote(path: epath.PathLike) -> bool:
     return "://" in os.fspath(path)
 
 
-def refuse_links(folder: epath.PathLike) -> None:
-    """Refuses to write to a folder that holds a link, however deep.
-
-    A link could lead what is written to wherever the folder's maker chose.
-
-    Raises:
-      UserError: naming the link.
-    """
-    for parent, folders, names in () if is_remote(folder) else os.walk(folder):
-        for name in (*folders, *names):
-            _refuse_link(os.path.join(parent, name))
+def remove(path: epath.PathLike) -> None:
+    """Removes a file, or a folder with all in it; of a link, the link alone."""
+    path = epath.Path(path)
+    if path.is_dir() and not os.path.islink(path):
+        path.rmtree()
+    else:
+        path.unlink()
 
 
-def _refuse_link(path: epath.PathLike) -> None:
-    if os.path.islink(path):
-        raise UserError(
-            f"{path} is a link to {os.readlink(path)}, and nothing is written "
-            "through links inside a run folder; remove it, or put what it "
-            "leads to in its place."
-        )
+def move(path: epath.Path, target: epath.Path) -> None:
+    """Moves a folder to a new name, also from one disk to another."""
+    if is_remote(path):
+        path.rename(target)
+    else:
+        shutil.move(path, target)
 
 
 def make_folder(path: epath.PathLike) -> None:
@@ -148,10 +143,10 @@ def create(path: epath.PathLike, content: str | bytes) -> None:
 def append_to(path: Path, buffering: int = -1) -> BinaryIO:
     """Opens a file to append to, and makes it if missing.
 
-    Raises:
-      UserError: if it is a link.
+    A link becomes a copy of the file that it leads to, which stays as it is.
     """
-    _refuse_link(path)
+    if path.is_symlink():
+        write_whole(path, path.read_bytes() if path.is_file() else b"")
     return open(path, "ab", buffering=buffering)
 
 
@@ -218,10 +213,16 @@ def _finite(value: Any) -> tuple[Any, Any]:
 
 
 @contextlib.contextmanager
-def whole_folder(folder: epath.PathLike) -> Iterator[epath.Path]:
+def whole_folder(
+    folder: epath.PathLike, *, beside_others: bool = False
+) -> Iterator[epath.Path]:
     """A folder that takes its name once it is whole, or vanishes.
 
     A remote one, which cannot be renamed, has its name from the beginning.
+
+    Args:
+      folder: the folder.
+      beside_others: whether it may be there and hold files of other names.
 
     Raises:
       FileExistsError: if something else took the name meanwhile.
@@ -231,7 +232,7 @@ def whole_folder(folder: epath.PathLike) -> Iterator[epath.Path]:
         make_folder(folder)
         yield epath.Path(folder)
         return
-    with _becoming(Path(folder)) as partial:
+    with _becoming(Path(folder), beside_others) as partial:
         partial.mkdir()
         yield epath.Path(partial)
 
@@ -257,7 +258,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _becoming(path: Path) -> Iterator[Path]:
+def _becoming(path: Path, beside_others: bool = False) -> Iterator[Path]:
     """A path, alone in a new folder, which becomes `path` once it is whole."""
     with explained_writing(path):
         make_folder(path.parent)
@@ -272,16 +273,28 @@ def _becoming(path: Path) -> Iterator[Path]:
                     f"{path} was not written: another program removed {scratch}, in "
                     "which it was being made. Run the same command again."
                 )
-            (scratch / path.name).replace(path)
+            if beside_others and path.is_dir() and any(path.iterdir()):
+                _move_all(scratch / path.name, path)
+            else:
+                (scratch / path.name).replace(path)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
             raise FileExistsError(
-                f"{path} was made by another process meanwhile, and nothing in it is "
-                "overwritten; name another."
+                f"{path} was made by another process meanwhile, or holds files of the "
+                "same names, and nothing in it is overwritten; name another."
             ) from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _move_all(source: Path, target: Path) -> None:
+    """Moves all that a folder holds to another, which holds nothing of these names."""
+    names = sorted(os.listdir(source))
+    if any(os.path.lexists(target / name) for name in names):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    for name in names:
+        (source / name).rename(target / name)
 
 
 @contextlib.contextmanager
@@ -306,18 +319,6 @@ class CannotWrite(OSError):
     """A file cannot be written: says which, and the way out; with the same `errno`."""
 
 
-# The system's errors when a file cannot grow or be made, and the way out.
-FULL = {
-    errno.ENOSPC: "make room on its disk",
-    errno.EDQUOT: "make room within your quota",
-    errno.EFBIG: "allow larger files (ulimit -f)",
-}
-_DENIED = dict.fromkeys(
-    (errno.EROFS, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTDIR),
-    "allow that, or name another folder",
-)
-
-
 @contextlib.contextmanager
 def explained_writing(path: epath.PathLike, otherwise: str = "") -> Iterator[None]:
     """Names the file, and a way out, if the block cannot write it.
@@ -335,10 +336,10 @@ def explained_writing(path: epath.PathLike, otherwise: str = "") -> Iterator[Non
         error.args = (f"{error} {otherwise}".rstrip(),)
         raise
     except OSError as error:
-        way_out = {**FULL, **_DENIED}.get(error.errno or 0)
+        way_out = {**FULL, **DENIED, **USED_UP}.get(error.errno or 0)
         if way_out is None:
             raise
-        if error.errno in _DENIED and not _is_for(error.filename, path):
+        if error.errno in DENIED and not _is_for(error.filename, path):
             raise  # about a file that is only read
         message = (
             f"{whole_path(path)} cannot be written ({os.strerror(error.errno or 0)}). "

@@ -14,9 +14,6 @@ from gpt1_jax.data.text import printable
 
 LINE_SECONDS = 10.0  # between two lines where there is no terminal, at least
 
-# The standard streams that could not be written, and the first problem of each.
-failed_streams: dict[str, str] = {}
-
 
 def show_line(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
     """Shows a line without breaking a progress bar; control characters are escaped.
@@ -96,6 +93,12 @@ class Bar(tqdm.tqdm):
             self.mininterval = max(LINE_SECONDS, (now - self.start_t) / 100)
             show_line(self._line(), beside_output=True)
         return True
+
+    def begin_at(self, done: int) -> None:
+        """Leaves what is done so far out of the mean, and of the time left."""
+        self.n = self.initial = done
+        self.start_t = self._time()
+        self.said()
 
     def said(self) -> None:
         """Puts the next line off: the caller has just shown how far the work is."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 from etils import epath
 
-from gpt1_jax.config.checks import Content, marked_keys
+from gpt1_jax.config.checks import CONTENT, marked_keys
 from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.records import parse_number, read_rows
@@ -67,7 +67,7 @@ class Finished(NamedTuple):
         for key in ("seeds", "data.seq_len_buckets", "data.unpadded_sizes"):
             del values[key]
         if by_content:
-            paths = marked_keys(FinetuneConfig, Content).keys() - {"init_from", "step"}
+            paths = marked_keys(FinetuneConfig, CONTENT).keys() - {"init_from", "step"}
             values = {k: v for k, v in values.items() if k not in paths}
             values |= saved_digests(self.result)
             values.pop("origin", None)  # `init_from` and `step` name it

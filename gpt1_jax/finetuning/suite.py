@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config.checks import Content, marked_keys
+from gpt1_jax.config.checks import CONTENT, marked_keys
 from gpt1_jax.config.finetune import FinetuneConfig, Variants
 from gpt1_jax.data.files import find_files
 from gpt1_jax.data.progress import Bar
@@ -163,7 +163,7 @@ def _origin(result: Mapping[str, Any]) -> str | None:
 
 def _is_alike(one: FinetuneConfig, other: FinetuneConfig) -> bool:
     """Whether two runs differ in nothing but their tasks and seeds, and paths."""
-    free = {"tasks", "seeds", *marked_keys(FinetuneConfig, Content)}
+    free = {"tasks", "seeds", *marked_keys(FinetuneConfig, CONTENT)}
     first, second = (
         {k: v for k, v in fixed_values(each.to_dict()).items() if k not in free}
         for each in (one, other)

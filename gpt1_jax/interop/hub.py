@@ -9,7 +9,6 @@ folder in our cache, from which every job can start without the Hub.
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from etils import epath
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.usage import CONFIGS
-from gpt1_jax.data.files import make_folder
+from gpt1_jax.data.files import make_folder, remove, remove_partial
 from gpt1_jax.data.owner import exclusive
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face as folders
@@ -71,9 +70,11 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
     make_folder(repository.folder)
     with exclusive(repository.folder, print):  # one of a job's processes converts
         if not _is_sound(run):
-            shutil.rmtree(run, ignore_errors=True)
+            remove_partial(repository.folder, run.name, older_than=0)
+            if run.exists():
+                remove(run)  # damaged, or half made
             _convert(snapshot, run, named)
-            write_manifest(epath.Path(run), leave_out=())
+            write_manifest(epath.Path(run))
             commit = listing.commit[:12]
             print(f"{address} is commit {commit}, converted to {run}.", flush=True)
     return os.fspath(run)

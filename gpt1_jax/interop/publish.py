@@ -21,18 +21,17 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
+from gpt1_jax.config.convert import ConvertConfig
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.models import ConvertConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import (
-    FULL,
     files_below,
     is_remote,
     sha256,
     write_json,
     write_whole,
 )
-from gpt1_jax.errors import TryAgain, UserError
+from gpt1_jax.errors import FULL, TryAgain, UserError
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.interop import hub
 from gpt1_jax.interop.hugging_face import CONFIG_FILE, LANGUAGE_MODEL

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data.files import FULL, files_below, make_folder, sha256, write_whole
-from gpt1_jax.errors import UserError
+from gpt1_jax.data.files import files_below, make_folder, sha256, write_whole
+from gpt1_jax.errors import FULL, UserError
 from gpt1_jax.runs.folder import check_room, megabytes
 
 COMMIT = re.compile("[0-9a-f]{40}")

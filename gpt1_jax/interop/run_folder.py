@@ -25,14 +25,14 @@ def save_params(
       step: the step to save them as.
 
     Raises:
-      FileExistsError: if the folder exists and is not empty; it is left as it is.
+      FileExistsError: if the folder holds files of a run; it is left as it is.
       OSError: if the disk has no room.
     """
     target = run_folder.locate_run(workdir)
-    refuse_used(target)
+    refuse_used(target, run_folder.NAMES)
     refuse_name(target, to_save=True)
     identity = Identity(config.to_dict(), tokenizer.digest)
-    with whole_folder(target) as folder:
+    with whole_folder(target, beside_others=True) as folder:
         run_folder.write_config_and_tokenizer(folder, config, tokenizer)
         checkpoints = Checkpoints(folder, CheckpointConfig(1, 2, 0))
         try:

@@ -7,7 +7,6 @@ transformers can be pushed to the Hugging Face Hub.
 """
 
 import dataclasses
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,8 +17,8 @@ from etils import epath
 import gpt1_jax
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import ALL, BEST, DEFAULT, MILESTONES
+from gpt1_jax.config.convert import ConvertConfig
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.models import ConvertConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.data.files import (
     create,
@@ -34,7 +33,6 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.interop import (
     hugging_face,
     hugging_face_tokenizer,
-    names,
     openai,
     publish,
 )
@@ -42,6 +40,7 @@ from gpt1_jax.interop.hugging_face import FinetunedHead
 from gpt1_jax.interop.names import Sizes
 from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
+from gpt1_jax.model.costs import describe_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs import folder as run_folder
@@ -61,6 +60,16 @@ RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
 TOKENIZER_FOLDER = "gpt1_jax_tokenizer"  # our own format
 OPENAI_BPE_FILES = ("encoder_bpe_40000.json", "vocab_40000.bpe")
 HUGGING_FACE_BPE_FILES = ("vocab.json", "merges.txt")
+# What tells before any work that a folder has been exported to. The folders of steps
+# and other files are found once they are made.
+_EXPORTED = {
+    "README.md",
+    run_folder.CONFIG_FILE,
+    TRAJECTORY_FILE,
+    TOKENIZER_FOLDER,
+    openai.SHAPES_FILE,
+    hugging_face.WEIGHTS_FILE,
+}
 
 
 def run(config: ConvertConfig, workdir: str) -> None:
@@ -71,7 +80,7 @@ def run(config: ConvertConfig, workdir: str) -> None:
       workdir: the folder to make; with `push_to` it may be there from the same command.
 
     Raises:
-      FileExistsError: if the folder is not empty.
+      FileExistsError: if the folder holds files of a run or an export.
       FileNotFoundError, ImportError, ValueError: if the folder to convert lacks a file,
         is damaged, or has a part for which the format has no place; or if it cannot be
         pushed.
@@ -93,7 +102,7 @@ def run(config: ConvertConfig, workdir: str) -> None:
 
 
 def _convert(config: ConvertConfig, target: epath.Path) -> None:
-    refuse_used(target)
+    refuse_used(target, run_folder.NAMES if config.target == RUN else _EXPORTED)
     if config.target == RUN:
         refuse_name(target, to_save=True)
     folder = run_folder.locate_run(config.init_from)
@@ -148,7 +157,7 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
         )
     first, steps = open_steps(config.init_from, config.step)
     places, saved = {}, {}
-    with whole_folder(target) as partial:
+    with whole_folder(target, beside_others=True) as partial:
         for trained in each_step(first, steps):
             place = places[trained.step] = _step_folder(config.step, trained)
             for_babylm = config.step == MILESTONES
@@ -299,7 +308,7 @@ def _convert_foreign(
         resolved = dataclasses.replace(config, model=section)
         save_params(str(target), params, tokenizer, resolved)
     else:
-        with whole_folder(target) as partial:
+        with whole_folder(target, beside_others=True) as partial:
             _export(config.target, partial, model, params, tokenizer, _origin(config))
             if config.push_to:
                 publish.add_metadata(partial, config)
@@ -409,9 +418,7 @@ def _export(
                 notes.append(
                     "The head's bias is part of its weights: the class has none."
                 )
-        readme = describe_export(
-            Sizes.of(model), origin, tokenizer.kind, architecture, notes
-        )
+        readme = describe_export(model, origin, tokenizer.kind, architecture, notes)
         write_whole(folder / "README.md", readme)
 
 
@@ -442,7 +449,7 @@ def _write_openai(
 
 
 def describe_export(
-    sizes: Sizes,
+    model: ModelConfig,
     origin: str,
     tokenizer_kind: str,
     architecture: str = "",
@@ -451,7 +458,7 @@ def describe_export(
     """The README in Markdown: contents, origin, how to load the folder, what is absent.
 
     Args:
-      sizes: the model's sizes.
+      model: the model.
       origin: "step 1,200, the newest, of runs/pretrain/small"
       tokenizer_kind: as in `Tokenizer.kind`.
       architecture: the class of transformers; "" in OpenAI's format.
@@ -461,13 +468,11 @@ def describe_export(
     if architecture in ("", hugging_face.LANGUAGE_MODEL):  # heads are not read back
         loading += _LOADING_HERE
     lines = "".join(f"- {note}\n" for note in (*notes, *_ALWAYS))
-    count = sum(math.prod(tensor.shape) for tensor in names.tensors(sizes))
     return (
         f"# A GPT-1 from gpt1_jax\n\n"
-        f"A language model after Radford et al. (2018):\n{count:,} parameters: "
-        f"{counted(sizes.num_layers, 'layer')} of width {sizes.embed_dim}, "
-        f"{counted(sizes.num_heads, 'head')}, {sizes.max_seq_len} positions, "
-        f"{sizes.vocab_size:,} tokens.\n\n"
+        f"A language model after Radford et al. (2018):\n{describe_model(model)}; "
+        f"{counted(model.num_heads, 'head')}, {model.max_seq_len} positions, "
+        f"{model.vocab_size:,} tokens.\n\n"
         f"Exported by gpt1_jax {gpt1_jax.__version__} from {origin}.\n"
         f"Tokenizer: {tokenizer_kind}.\n\n"
         f"## Load it\n\n{loading}\n"

@@ -62,7 +62,6 @@ from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
     Best,
     best_step,
-    clear_steps,
     delete_checkpoint,
     newest_metadata,
     saved_steps,
@@ -541,7 +540,6 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> int:
 def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     """Takes one run to its end; returns its results."""
     folder = run.folder
-    clear_steps(folder)
     config = begin_run(folder, run.config)
     run_folder.write_config_and_tokenizer(folder, config, setup.data.origin.tokenizer)
     say(_description(config, setup))

@@ -3,7 +3,6 @@
 import datetime
 
 from gpt1_jax.config.report import ReportConfig
-from gpt1_jax.data.files import refuse_links
 from gpt1_jax.data.progress import show_line
 from gpt1_jax.report import page
 from gpt1_jax.report.runs import read_runs
@@ -20,19 +19,18 @@ def run(config: ReportConfig, workdir: str) -> None:
       workdir: for `report.html`, `report.md` and `plots/`.
 
     Raises:
-      FileExistsError: if `workdir` holds anything but a report.
+      FileExistsError: if `workdir` is a run folder.
       FileNotFoundError: if a folder is missing, or holds nothing for a report.
       UserError: if there is no such study.
       ValueError: naming the file of a run that is damaged.
     """
     folder = run_folder.locate_run(workdir)
     studies = find_studies(config.studies)
-    page.refuse_other_files(folder, (study.picture for study in studies.values()))
-    refuse_links(folder)
+    page.check_folder(folder)
     today = datetime.date.today()
     date = f"{today.day} {today:%B %Y}"
     document = make_report(read_runs(config.folders, studies), config.title, date)
-    page.write_report(document, folder)
+    page.write_report(document, folder, [each.picture for each in studies.values()])
     show_line(
         f"Report: {folder / page.HTML_FILE}\nMarkdown: {folder / page.MARKDOWN_FILE}"
     )

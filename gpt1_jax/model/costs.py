@@ -23,6 +23,11 @@ def num_params(model: ModelConfig) -> int:
     return embeddings + model.num_layers * (attention + mlp + layer_norms)
 
 
+def describe_model(model: ModelConfig) -> str:
+    """The model in a line: "12 layers, 768 wide, 116,534,784 parameters"."""
+    return f"{model.layers}, {model.embed_dim} wide, {num_params(model):,} parameters"
+
+
 def num_logits(model: ModelConfig) -> int:
     """How many logits of a sequence exist at a time: [T or `loss_chunk`, V]."""
     t = model.max_seq_len

@@ -39,6 +39,9 @@ _PEAK_FLOPS = {
 OLDEST_JAX = (0, 8, 2)
 
 
+# Linux lists the units of a CPU here, and those that multiply bfloat16 by these names.
+_CPU_FILE = Path("/proc/cpuinfo")
+_BFLOAT16_UNITS = {"avx512_bf16", "amx_bf16"}
 # Linux lists the control groups of a process and their limits here.
 _GROUPS_FILE = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
@@ -133,6 +136,16 @@ def check_platform() -> None:
 def describe_devices() -> str:
     """All devices of the run: "8 x NVIDIA H100 80GB HBM3"."""
     return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+
+
+def multiply_bfloat16_on_cpu() -> bool:
+    """Whether the devices are a CPU with units for bfloat16."""
+    if jax.default_backend() != "cpu":
+        return False
+    try:
+        return bool(_BFLOAT16_UNITS & set(_CPU_FILE.read_text().split()))
+    except OSError:  # not Linux
+        return False
 
 
 def peak_flops() -> float | None:

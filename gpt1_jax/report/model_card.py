@@ -75,17 +75,14 @@ def _place(folder: epath.Path) -> str:
 
 def _model(run: RunFolder) -> str:
     model = run.model
-    sizes = (
-        f"Transformer decoder: {model.layers} of width {model.embed_dim}, "
-        f"{counted(model.num_heads, 'head')}, MLP of width {model.mlp_dim:,}"
-    )
     if model.kind == "lstm":
-        units = model.lstm_units
-        sizes = f"LSTM: {units:,} units, embeddings of width {model.embed_dim}"
+        kind, inside = "LSTM", ""
+    else:
+        kind = "Transformer decoder"
+        inside = f"{counted(model.num_heads, 'head')}, MLP {model.mlp_dim:,} wide; "
     return (
-        f"{sizes}; "
-        f"{model.max_seq_len} tokens of context; "
-        f"{costs.num_params(model):,} parameters; matrix products in {model.dtype}"
+        f"{kind}: {costs.describe_model(model)}; {inside}"
+        f"{model.max_seq_len} tokens of context; matrix products in {model.dtype}"
     )
 
 

@@ -1,6 +1,7 @@
 """Writes a report: one HTML page that fetches nothing, and Markdown with pictures."""
 
 import base64
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +16,8 @@ from markdown_it.token import Token
 from gpt1_jax.data.files import remove_partial, write_whole
 from gpt1_jax.report.figures import DARK, LIGHT, render_figure
 from gpt1_jax.report.markdown import code_block, escape
-from gpt1_jax.runs.outputs import check_output, is_left
+from gpt1_jax.runs.folder import NAMES
+from gpt1_jax.runs.outputs import check_output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,50 +94,40 @@ def missing(what: str, command: str) -> Text:
     return Text(f"**Missing:** {what}. Made by:\n\n{block}", command)
 
 
-def refuse_other_files(folder: epath.Path, pictures: Iterable[str]) -> None:
-    """Refuses a folder with anything but an earlier report, or without write access.
-
-    Args:
-      folder: where the report is to be.
-      pictures: the names of the pictures of studies.
+def check_folder(folder: epath.Path) -> None:
+    """Refuses a folder that cannot be written, or that has files of a run.
 
     Raises:
-      FileExistsError: naming what it holds.
+      FileExistsError: if it is a file, or a run folder, which has plots of its own.
       OSError: if it cannot be written.
     """
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; name another --workdir.")
-    check_output(folder / HTML_FILE, "--workdir=DIR")
-    if not folder.exists():
-        return
-    several = "|".join(map(re.escape, (*_PICTURES, *pictures)))
-    picture = re.compile(rf"(pretraining|({several})(_\d+)?)\.png")
-    others = [
-        path.relative_to(folder).as_posix()
-        for path in (*folder.iterdir(), *_plots(folder))
-        if not _is_own(path.relative_to(folder).as_posix(), picture)
-    ]
-    if others:
+    found = sorted(name for name in NAMES - {PLOTS} if (folder / name).exists())
+    if found:
         raise FileExistsError(
-            f"{folder} holds {', '.join(sorted(others)[:5])} beside a report; name "
-            "another --workdir, which a report has for itself."
+            f"{folder} is a run folder: it holds {', '.join(found[:5])}; name another "
+            "--workdir."
         )
+    check_output(folder / HTML_FILE, "--workdir=DIR")
 
 
-def write_report(report: Report, folder: epath.Path) -> None:
+def write_report(report: Report, folder: epath.Path, studies: Iterable[str]) -> None:
     """Writes `report.html`, `report.md` and `plots/`, in place of earlier ones.
 
     Args:
       report: title, introduction and sections.
-      folder: made if missing; further pictures of an earlier report are removed.
+      folder: made if missing; further pictures of an earlier report are removed, unless
+        `plots/` is a link.
+      studies: the names of the pictures of studies.
     """
     html, text = _html(report), _markdown(report)
     pngs = {
         each.name: render_figure(each.draw, LIGHT, "png") for each in report.pictures
     }
     remove_partial(folder)
-    for path in _plots(folder):
-        if path.stem not in pngs and not is_left(path.name):
+    for path in _earlier_pictures(folder / PLOTS, studies):
+        if path.stem not in pngs:
             path.unlink(missing_ok=True)
     for name, png in pngs.items():
         write_whole(folder / PLOTS / f"{name}.png", png)
@@ -143,16 +135,13 @@ def write_report(report: Report, folder: epath.Path) -> None:
     write_whole(folder / HTML_FILE, html)
 
 
-def _is_own(name: str, picture: re.Pattern[str]) -> bool:
-    """Whether a report, or a killed program, leaves a file of a name."""
-    if name in (HTML_FILE, MARKDOWN_FILE, PLOTS) or is_left(name.rpartition("/")[2]):
-        return True
-    return bool(picture.fullmatch(name.removeprefix(f"{PLOTS}/")))
-
-
-def _plots(folder: epath.Path) -> list[epath.Path]:
-    plots = folder / PLOTS
-    return sorted(plots.iterdir()) if plots.is_dir() else []
+def _earlier_pictures(plots: epath.Path, studies: Iterable[str]) -> list[epath.Path]:
+    """The pictures in a folder that reports have made, by their names."""
+    if not plots.is_dir() or os.path.islink(plots):
+        return []
+    several = "|".join(map(re.escape, (*_PICTURES, *studies)))
+    picture = re.compile(rf"(pretraining|({several})(_\d+)?)\.png")
+    return [path for path in plots.iterdir() if picture.fullmatch(path.name)]
 
 
 def _markdown(report: Report) -> str:

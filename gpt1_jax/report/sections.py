@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpt1_jax.config import JOBS
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.saved import flatten
+from gpt1_jax.config.flat import flatten
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.config.usage import defaults
 from gpt1_jax.finetuning.results import Finished

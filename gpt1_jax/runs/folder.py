@@ -1,7 +1,8 @@
-"""The run folder: its path, its first files, and the room on its disk."""
+"""The run folder: its path, its names, its first files, and the room on its disk."""
 
 import os
 import shutil
+from pathlib import Path
 
 from etils import epath
 
@@ -10,11 +11,19 @@ from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data import files
 from gpt1_jax.data.files import is_remote, write_json
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import is_main_process
 
 CONFIG_FILE = "config.json"
 RESULTS_FILE = "results.json"  # written last, when all is finished
 SCORES_FOLDER = "scores"  # scores of a study that has not finished
+# All that jobs write at the top of a run folder; other names are the user's.
+NAMES = {
+    *(CONFIG_FILE, "tokenizer", "checkpoints", "damaged_checkpoints", "documents.json"),
+    *("metrics.jsonl", "sessions.json", "tensorboard", "wandb", "profile", "plots"),
+    *(RESULTS_FILE, "results.md", "all_results.json", "glue", "glue.zip"),
+    *(SCORES_FOLDER, "predictions", "results", "effects.csv"),
+}
 
 _ROOM = 1 << 20  # bytes
 _MAX_FILES = 50  # a checkpoint has about 30
@@ -28,6 +37,29 @@ def locate_run(workdir: str) -> epath.Path:
     """
     path = files.locate(workdir)
     return path if is_remote(path) else epath.Path(os.path.abspath(path))
+
+
+def refuse_dead_ends(folder: epath.Path) -> None:
+    """Refuses a run folder with a part that cannot be read or written.
+
+    That is a link that leads nowhere, or to itself, and a device or a pipe, which may
+    never end. Other links are as good as what they lead to.
+
+    Raises:
+      UserError: naming it.
+    """
+    if is_remote(folder):
+        return
+    for path in (Path(folder / name) for name in sorted(NAMES)):
+        if path.is_symlink() and not path.exists():
+            raise UserError(
+                f"{path} is a link to {path.readlink()}, and nothing is there; mount "
+                "its disk, or remove the link."
+            )
+        if path.exists() and not (path.is_dir() or path.is_file()):
+            raise UserError(
+                f"{path} is a device or a pipe, not a file of a run; remove it."
+            )
 
 
 def has_begun(folder: epath.Path) -> bool:
@@ -52,7 +84,7 @@ def write_config_and_tokenizer(
     write_config(folder, config)
     if own_tokenizer(folder) is None:
         if (folder / "tokenizer").exists():  # left by a run that never began
-            (folder / "tokenizer").rmtree()
+            files.remove(folder / "tokenizer")
         tokenizer.save(folder / "tokenizer")
 
 

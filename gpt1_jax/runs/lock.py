@@ -6,15 +6,17 @@ folder for all of them.
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etils import epath
 
 from gpt1_jax.data import owner
-from gpt1_jax.data.files import make_folder, refuse_links, remove_partial
+from gpt1_jax.data.files import make_folder, remove_partial
 from gpt1_jax.parallel.processes import agree, is_main_process
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import refuse_dead_ends
 
 LOCK_FILE = "run.lock"
 FILES = {LOCK_FILE, owner.LOCK_FILE}
@@ -36,9 +38,9 @@ def owned(folder: epath.Path, for_a_moment: bool = False) -> Iterator[None]:
     Raises:
       FolderInUse: if another owner is still at work; names it.
       PermissionError: if nothing can be written there.
-      UserError: if it holds a link.
+      UserError: if a part of it cannot be read or written.
     """
-    refuse_links(folder)
+    refuse_dead_ends(folder)
     problem: OSError | None = None
     watching = functools.partial(_say_watching, folder)
     seconds = {"seconds": owner.PATIENCE_SECONDS} if for_a_moment else {}
@@ -46,6 +48,7 @@ def owned(folder: epath.Path, for_a_moment: bool = False) -> Iterator[None]:
         if is_main_process():
             try:
                 make_folder(folder)
+                _unlink_locks(folder)
                 held.enter_context(owner.own(folder, LOCK_FILE, watching, **seconds))
             except owner.Held as error:
                 problem = _in_use(folder, error.owner)
@@ -60,6 +63,13 @@ def owned(folder: epath.Path, for_a_moment: bool = False) -> Iterator[None]:
         if is_main_process() and not for_a_moment:
             remove_partial(folder, older_than=0)
         yield
+
+
+def _unlink_locks(folder: epath.Path) -> None:
+    """Removes links of the names of locks, as locking would empty what they lead to."""
+    for path in (folder / name for name in FILES):
+        if os.path.islink(path):
+            path.unlink()
 
 
 def check_owned() -> None:
@@ -84,8 +94,14 @@ def _say_watching(folder: epath.Path, held: Mapping[str, Any]) -> None:
 
 
 def _in_use(folder: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
+    if owner.is_ours(held):
+        return FolderInUse(
+            f"The run folder {folder} is in use by this same process, in another "
+            "job or thread; wait for it, or name another --workdir."
+        )
+    since = f", since {held['since']}" if "since" in held else ""
     return FolderInUse(
-        f"The run folder {folder} is in use by {owner.name_owner(held)}, since "
-        f"{held.get('since')}. Wait for it, name another --workdir, or, if that "
+        f"The run folder {folder} is in use by {owner.name_owner(held)}{since}. "
+        f"Wait for it, name another --workdir, or, if that "
         f"process is no longer running, delete {folder / LOCK_FILE}."
     )

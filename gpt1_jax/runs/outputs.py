@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Collection
 
 from etils import epath
 
@@ -11,31 +12,38 @@ from gpt1_jax.data.files import is_remote, is_stream, locate
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.folder import CONFIG_FILE
+from gpt1_jax.runs.folder import CONFIG_FILE, NAMES
 
 _DEPTH = 5  # of the files of a run, such as checkpoints/120/state/d/FILE
 
 
-def refuse_used(folder: epath.Path) -> None:
-    """Refuses a folder for a new run if it is not empty or cannot be written.
+def refuse_used(folder: epath.Path, names: Collection[str]) -> None:
+    """Refuses a folder for a new run or export if a job's files are in it.
 
-    Removes the leftovers of jobs that were killed before they wrote their first file.
+    Files of other names may be there. Removes the leftovers of jobs that were killed
+    before they wrote their first file.
+
+    Args:
+      folder: the folder; it may be missing and is not made.
+      names: what the job writes at its top.
 
     Raises:
-      FileExistsError: if it is not empty.
+      FileExistsError: if it holds one of these, or is a file.
       FolderInUse: if another process owns it.
       OSError: if it cannot be written.
     """
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name another, as --workdir=DIR.")
     if not is_remote(folder):
         files.remove_partial(folder.parent, folder.name)
     held = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    if not all(map(is_left, held)) or (folder.exists() and not folder.is_dir()):
+    if used := sorted(set(held) & set(names)):
         raise FileExistsError(
-            f"{folder} is not empty, and nothing in it is overwritten; name another "
-            "folder, for a job as --workdir=DIR."
+            f"{folder} holds {', '.join(used[:5])}, and nothing there is overwritten; "
+            "name another folder, for a job as --workdir=DIR."
         )
     check_output(folder / CONFIG_FILE, "--workdir=DIR")
-    if held:
+    if any(map(is_left, held)):
         with lock.owned(folder):
             (folder / owner.LOCK_FILE).unlink(missing_ok=True)
 
@@ -72,9 +80,10 @@ def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
             keys = read_json(folder / CONFIG_FILE).keys()
         except UserError:  # there is none, or it is not a run's
             continue
-        if keys & {"job", "model_type"}:
+        is_own = path.absolute().relative_to(folder).parts[0] in NAMES
+        if "model_type" in keys or ("job" in keys and is_own):
             raise FileExistsError(
-                f"{path} is in the run folder {folder}, and nothing in it is "
+                f"{path} is a file of the run folder {folder}, and none of these is "
                 f"overwritten; name another file with {option}."
             )
 

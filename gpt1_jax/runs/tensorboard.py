@@ -1,5 +1,6 @@
 """TensorBoard as a tracker of a run's records."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ class TensorBoard:
 
     def __init__(self, run_folder: epath.Path, folder: Path):
         for written in map(epath.Path, (run_folder / folder.name, folder)):
-            if written.exists():
+            if written.exists() and not os.path.islink(written):
                 written.rmtree()
         self._writer = tensorboardX.SummaryWriter(str(folder), flush_secs=1)
 

@@ -136,7 +136,7 @@ def score_steps(
     if (folder / run_folder.CONFIG_FILE).exists():
         config = begin_run(folder, config)
     else:
-        refuse_used(folder)
+        refuse_used(folder, run_folder.NAMES)
     runs = load(config)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
 

@@ -21,6 +21,7 @@ from gpt1_jax.data.files import (
     find_files,
     format_json,
     locate,
+    remove,
     remove_partial,
     sha256,
     whole_file,
@@ -252,13 +253,42 @@ def test_a_file_is_not_written_through_a_planted_link(tmp_path, planted):
     assert victim.read_text() == "mine"
 
 
-@pytest.mark.parametrize("write", [append_to, lambda path: create(path, "ours")])
-def test_a_link_is_not_opened_to_write(tmp_path, write):
-    (tmp_path / "victim").write_text("mine")
-    (tmp_path / "link").symlink_to(tmp_path / "victim")
-    with pytest.raises((UserError, FileExistsError), match="link"):
-        write(tmp_path / "link")
-    assert (tmp_path / "victim").read_text() == "mine"
+def test_nothing_is_written_or_removed_through_a_link(tmp_path):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "a").write_text("mine")
+    for name in ("a", "none"):
+        (tmp_path / name).symlink_to(victim / name)
+        with pytest.raises(FileExistsError):
+            create(tmp_path / name, "ours")
+        with append_to(tmp_path / name) as file:
+            file.write(b", then ours")
+    assert (tmp_path / "a").read_text() == "mine, then ours"
+    assert (tmp_path / "none").read_text() == ", then ours"
+    (tmp_path / "folder").symlink_to(victim)
+    remove(tmp_path / "folder")
+    assert not (tmp_path / "folder").is_symlink()
+    assert [(path.name, path.read_text()) for path in victim.iterdir()] == [
+        ("a", "mine")
+    ]
+
+
+def test_a_folder_is_made_beside_files_of_other_names(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "notes").write_text("mine")
+    for name in ("ours", "more"):
+        with whole_folder(tmp_path / "a", beside_others=True) as partial:
+            write_whole(partial / name, name)
+    for name in ("ours", "notes"):
+        with (
+            pytest.raises(FileExistsError, match="or holds files of the same names"),
+            whole_folder(tmp_path / "a", beside_others=True) as partial,
+        ):
+            write_whole(partial / "first", "")
+            write_whole(partial / name, "other")
+    found = {path.name: path.read_text() for path in (tmp_path / "a").iterdir()}
+    assert found == {"notes": "mine", "ours": "ours", "more": "more"}
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_a_pipe_gets_what_is_written(tmp_path):

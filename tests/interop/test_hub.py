@@ -243,6 +243,37 @@ def test_a_damaged_conversion_is_made_again(server, as_copies, tmp_path, name, c
         assert file.read_bytes() == content
 
 
+@pytest.mark.parametrize("left", ["part", "all but the manifest", "a file"])
+def test_a_conversion_that_was_killed_is_made_again(
+    server, tmp_path, monkeypatch, left
+):
+    """The user has never named its folder."""
+    target = None
+
+    def half(snapshot, folder, named):
+        nonlocal target
+        target = folder
+        (folder.parent / f".{folder.name}.{16 * '0'}.partial").mkdir()
+        if left == "a file":
+            folder.touch()
+        else:
+            folder.mkdir()
+            (folder / "tokenizer").mkdir()
+        if left == "all but the manifest":
+            (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(hub, "_convert", half)
+        addresses.resolve_model(f"hf://{NAME}")
+    server.shutdown()  # what was fetched is enough
+    server.server_close()
+    assert addresses.resolve_model(f"hf://{NAME}") == os.fspath(target)
+    open_run(os.fspath(target))
+    left_over = {path.name for path in target.parent.iterdir()}
+    assert left_over <= {target.name, ".lock", ".lock.json"}
+
+
 def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):
     address = f"hf://{NAME}"
     place = addresses.resolve_model(address)

@@ -301,8 +301,8 @@ def test_a_folder_that_changed_or_is_of_another_command_is_refused(
     said = refusal(pretrained, made)
     assert "model.safetensors was changed or removed since convert wrote it" in said
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").touch()
-    with pytest.raises(FileExistsError, match=r"is not empty, and nothing in it"):
+    (tmp_path / "mine" / "README.md").touch()
+    with pytest.raises(FileExistsError, match=r"holds README.md, and nothing there"):
         push(pretrained, tmp_path / "mine")
     assert not sent(server)
 

@@ -160,7 +160,7 @@ def kept(pretrained, made_once):
             metadata = read_metadata(epath.Path(folder), step)
             metadata["milestone"] = {"amount": amount, "unit": "words"}
             write_json(checkpoint / "metadata" / "metadata", metadata)
-            write_manifest(checkpoint, leave_out={"score.json"})
+            write_manifest(checkpoint)
 
     return made_once("kept", make)
 
@@ -181,7 +181,7 @@ def test_the_name_of_a_kept_step_tells_its_unit(kept, tmp_path):
         metadata["milestone"] = {"amount": 2000, "unit": unit}
         checkpoint = folder / f"checkpoints/{step}"
         write_json(checkpoint / "metadata" / "metadata", metadata)
-        write_manifest(checkpoint, leave_out={"score.json"})
+        write_manifest(checkpoint)
     run("huggingface", folder, tmp_path / "out", step="milestones")
     names = {path.name for path in (tmp_path / "out").glob("chck*")}
     assert names == {"chck_2k_tokens", "chck_2k_steps"}
@@ -496,7 +496,7 @@ def test_a_converted_run_is_exported_again(converted, pretrained, tmp_path):
 def test_a_folder_in_use_is_not_touched(pretrained, tmp_path, preset):
     (tmp_path / "config.json").write_text("mine")
     before = contents(tmp_path)
-    with pytest.raises(FileExistsError, match=r"is not empty, and nothing in it is ov"):
+    with pytest.raises(FileExistsError, match=r"holds config.json, and nothing there "):
         run(preset, pretrained, tmp_path)
     assert contents(tmp_path) == before
 
@@ -707,13 +707,13 @@ def test_files_that_are_no_vocabulary_are_refused(tmp_path, text):
 
 # --- the README of an exported folder ---
 
-SIZES = Sizes(40478, 12, 12, 768, 3072, 512)
+MODEL = config_lib.load(load_config("paper").to_dict()).model.with_vocab_size(40478)
 
 
 def test_it_says_what_it_is_where_from_and_how_to_load_it():
     origin, name = "step 1,200 of runs/a", "OpenAIGPTLMHeadModel"
-    text = describe_export(SIZES, origin, "gpt1", name, ("No optimizer.",))
-    assert "116,534,784 parameters: 12 layers of width 768, 12 heads" in text
+    text = describe_export(MODEL, origin, "gpt1", name, ("No optimizer.",))
+    assert "12 layers, 768 wide, 116,534,784 parameters; 12 heads, 512 pos" in text
     assert f"gpt1_jax {gpt1_jax.__version__} from step 1,200 of runs/a" in text
     assert 'AutoModelForCausalLM.from_pretrained("THIS_FOLDER")' in text
     assert "- No optimizer.\n" in text
@@ -722,12 +722,12 @@ def test_it_says_what_it_is_where_from_and_how_to_load_it():
 
 def test_a_fine_tuned_model_is_loaded_by_its_own_class():
     name = "OpenAIGPTDoubleHeadsModel"
-    text = describe_export(SIZES, "a", "gpt1", name)
+    text = describe_export(MODEL, "a", "gpt1", name)
     assert f"import {name}, AutoTokenizer" in text and "AutoModel" not in text
     assert "configs/convert.py" not in text  # heads are not read back
 
 
 def test_shards_are_not_for_transformers():
-    text = describe_export(SIZES, "a", "gpt1")
+    text = describe_export(MODEL, "a", "gpt1")
     assert "params_shapes.json" in text and "transformers" not in text
     assert "configs/convert.py:run \\\n        --config.init_from=THIS_FOLDER" in text

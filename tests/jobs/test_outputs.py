@@ -1,6 +1,8 @@
 """What every job does with the outputs that its user names."""
 
+import json
 import os
+import re
 
 import pytest
 from tiny_run import load_config
@@ -66,3 +68,40 @@ def test_a_device_takes_the_output(
 def test_a_file_in_shared_memory_is_no_device():
     path = f"/dev/shm/{os.getpid()}.csv"
     assert not files.is_stream(path) and files.is_stream("/dev/stdout")
+
+
+@pytest.mark.parametrize(
+    ("job", "values", "makes", "refused"),
+    [
+        ("convert", {"target": "openai"}, "params_shapes.json", "README.md"),
+        ("convert", {"target": "huggingface"}, "model.safetensors", "config.json"),
+        ("report", {"runs": "RUN"}, "report.html", "metrics.jsonl"),
+        ("minimal_pairs", {"data.files": "PAIRS"}, "results.json", "results.md"),
+    ],
+    ids=str,
+)
+def test_files_beside_the_results_hinder_no_job(
+    pretrained, tmp_path, job, values, makes, refused
+):
+    """Unless the job would overwrite one."""
+    pair = {"sentence_good": "abc def", "sentence_bad": "def abc"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    places = {"RUN": str(pretrained), "PAIRS": str(tmp_path / "pairs.jsonl")}
+    config = load_config("custom" if job == "minimal_pairs" else "", file=job)
+    values = {key: places.get(value, value) for key, value in values.items()}
+    if "runs" not in values:
+        values["init_from"] = str(pretrained)
+    config.update_from_flattened_dict(values)
+    config = config_lib.load(config.to_dict())
+    run = config_lib.JOBS[job].import_module().run
+    neighbours = ("log.txt", "slurm-1.out", ".DS_Store", ".gitignore", "lost+found/a")
+    for folder in ("used", "out"):
+        for name in (*neighbours, *([refused] if folder == "used" else [])):
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / name).write_text("mine")
+    with pytest.raises(FileExistsError, match=re.escape(refused)):
+        run(config, str(tmp_path / "used"))
+    run(config, str(tmp_path / "out"))
+    assert (tmp_path / "out" / makes).exists()
+    for name in neighbours:
+        assert (tmp_path / "out" / name).read_text() == "mine"

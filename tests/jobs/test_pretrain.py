@@ -74,6 +74,43 @@ def test_a_long_run_says_how_long_it_takes(
     assert pretrain._how_long(config, run, model, corpus, 6) == half
 
 
+def test_a_run_that_was_only_evaluated_says_so(
+    tiny_config, whole_run, tmp_path, capsys
+):
+    """As after a kill between the last save and its evaluation."""
+    folder = shutil.copytree(whole_run, tmp_path / "run")
+    (folder / "checkpoints" / "12" / "score.json").unlink()
+    records = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    kept = [each for each in records if json.loads(each)["step"] < 12]
+    (folder / "metrics.jsonl").write_text("".join(kept))
+    for said in ("Done: evaluated step 12, the last, in", "Nothing to do: the run in"):
+        pretrain.run(tiny_config(), str(folder))
+        assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype", "said"),
+    [
+        ("fpu avx2 avx512_bf16", "float32", 1),
+        ("fpu avx2 avx512_bf16", "bfloat16", 0),
+        ("fpu avx2 avx512_fp16", "float32", 0),
+    ],
+)
+def test_a_new_run_on_a_cpu_with_bfloat16_is_told(
+    tiny_config, tmp_path, monkeypatch, capsys, flags, dtype, said
+):
+    monkeypatch.setattr(devices, "_CPU_FILE", tmp_path / "cpuinfo")
+    devices._CPU_FILE.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    config = tiny_config(
+        model__dtype=dtype, train__num_steps=1, optimizer__warmup_steps=0
+    )
+    for times in (said, 0):  # the second time, the run has begun
+        pretrain.run(config, str(tmp_path / "run"))
+        out = capsys.readouterr().out
+        assert out.count("--config.model.dtype=bfloat16") == times
+        assert "Run: 1 step of 128 tokens" in out
+
+
 def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monkeypatch):
     """The step is compiled once."""
     traces = []

@@ -81,7 +81,8 @@ def test_no_device_is_asked(runs, tmp_path):
 
 def test_the_folder_of_a_run_is_not_written_to(runs):
     with pytest.raises(
-        FileExistsError, match=r"small holds checkpoints, config\.json, metrics"
+        FileExistsError,
+        match=r"small is a run folder: it holds checkpoints, config\.json, metrics",
     ):
         make(runs / "pretrain" / "small", runs)
 

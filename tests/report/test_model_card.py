@@ -22,8 +22,8 @@ def make_card(tmp_path):
 def test_a_card_says_what_the_model_is_and_read(make_card):
     text = make_card(data__source="text", data__train="books/*.txt")
     for part in (
-        "Transformer decoder: 4 layers of width 256, 4 heads, MLP of width 1,024",
-        "128 tokens of context; 3,319,808 parameters; matrix products in float32",
+        "Transformer decoder: 4 layers, 256 wide, 3,319,808 parameters; 4 heads, ",
+        "MLP 1,024 wide; 128 tokens of context; matrix products in float32",
         "SentencePiece, 500 entries",
         r"text files: books/\*.txt; 4,096 training tokens",
         "8 updates of 8 sequences (1,024 tokens), seed 0, from random weights",

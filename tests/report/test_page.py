@@ -60,7 +60,9 @@ PLAIN = (
 
 
 def write(folder, *blocks, **values):
-    page.write_report(document(*(blocks or PLAIN), **values), epath.Path(folder))
+    page.write_report(
+        document(*(blocks or PLAIN), **values), epath.Path(folder), ["zero_shot"]
+    )
     html = (folder / page.HTML_FILE).read_text()
     return Page(html), (folder / page.MARKDOWN_FILE).read_text(), html
 
@@ -165,7 +167,7 @@ def test_the_same_report_is_the_same_bytes(tmp_path):
 
 def test_a_report_replaces_the_one_before(tmp_path):
     write(tmp_path, *PLAIN, Picture("zero_shot_2", "old", draw))
-    page.refuse_other_files(epath.Path(tmp_path), ["zero_shot"])
+    page.check_folder(epath.Path(tmp_path))
     read, _, _ = write(tmp_path, title="Another")
     assert "Another" in read.text and "A title" not in read.text
     plots = [path.name for path in (tmp_path / "plots").iterdir()]
@@ -175,27 +177,37 @@ def test_a_report_replaces_the_one_before(tmp_path):
 @pytest.mark.parametrize(
     "name", ["notes.txt", "plots/loss.png", "plots/zero_shot.png.png", "sub/report.md"]
 )
-def test_a_folder_with_anything_else_is_refused(tmp_path, name):
+def test_files_beside_a_report_stay(tmp_path, name):
     write(tmp_path)
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
-    with pytest.raises(
-        FileExistsError, match=f"holds {name.removesuffix('/report.md')}"
-    ):
-        page.refuse_other_files(epath.Path(tmp_path), ["zero_shot"])
+    page.check_folder(epath.Path(tmp_path))
+    write(tmp_path)
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_new_folder_and_what_a_kill_left_are_accepted(tmp_path):
-    page.refuse_other_files(epath.Path(tmp_path / "new"), ["zero_shot"])
+def test_pictures_behind_a_link_stay(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "zero_shot.png").write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plots").symlink_to(tmp_path / "elsewhere")
+    write(tmp_path / "out")
+    found = {path.name for path in (tmp_path / "elsewhere").iterdir()}
+    assert found == {"zero_shot.png", "pretraining.png"}
+
+
+def test_what_a_kill_left_is_accepted_and_a_run_folder_is_not(tmp_path):
+    page.check_folder(epath.Path(tmp_path / "new"))
     write(tmp_path)
     (tmp_path / f".report.md.{16 * 'a'}.partial").write_text("")
-    (tmp_path / "plots" / f".zero_shot.png.{16 * '0'}.partial").write_text("")
     for name in (".lock", "run.lock", f".{16 * '0'}.partial"):
         (tmp_path / name).write_text("")
-    page.refuse_other_files(epath.Path(tmp_path), ["zero_shot"])
+    page.check_folder(epath.Path(tmp_path))
     with pytest.raises(FileExistsError, match="is a file"):
-        page.refuse_other_files(epath.Path(tmp_path / "report.md"), ["zero_shot"])
+        page.check_folder(epath.Path(tmp_path / "report.md"))
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(FileExistsError, match=r"a run folder: it holds metrics\.jsonl"):
+        page.check_folder(epath.Path(tmp_path))
 
 
 def test_anchors_are_those_of_github():

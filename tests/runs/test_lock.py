@@ -11,6 +11,7 @@ import pytest
 from etils import epath
 
 from gpt1_jax.data import owner
+from gpt1_jax.errors import UserError
 from gpt1_jax.runs import lock
 
 
@@ -42,7 +43,7 @@ def test_a_second_owner_is_refused_and_told_the_way_out(folder):
     with lock.owned(folder):
         with pytest.raises(lock.FolderInUse) as error, lock.owned(folder):
             pass
-        for part in (str(os.getpid()), socket.gethostname(), "delete", "--workdir"):
+        for part in ("by this same process, in another job", "--workdir"):
             assert part in str(error.value)
         assert (folder / lock.LOCK_FILE).exists()
 
@@ -51,6 +52,7 @@ HOLD = """
 import sys
 from etils import epath
 from gpt1_jax.data import owner
+from gpt1_jax.errors import UserError
 from gpt1_jax.runs import lock
 owner.machine_id = lambda: sys.argv[2]
 with lock.owned(epath.Path(sys.argv[1])):
@@ -201,19 +203,35 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
         pass
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["run.lock", "run.lock.partial", "sessions.json.partial", "plots", "a/b/deep"],
-)
-def test_a_folder_that_holds_a_link_is_refused_and_nothing_is_written(tmp_path, name):
+@pytest.mark.parametrize("name", ["run.lock", ".lock", "latest", "a/b/deep"])
+def test_nothing_is_written_through_a_link_in_a_folder(tmp_path, name):
     victim, folder = tmp_path / "victim", tmp_path / "run"
     victim.write_text("precious")
     (folder / name).parent.mkdir(parents=True)
     (folder / name).symlink_to(victim)
-    refused = pytest.raises(ValueError, match=f"{name} is a link to .*remove it")
-    with refused, lock.owned(epath.Path(folder)):
-        pass
+    for _ in range(2):
+        with lock.owned(epath.Path(folder)):
+            pass
     assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("unmounted/run", "link to unmounted/run, and nothing is there; mount"),
+        ("checkpoints", "link to checkpoints, and nothing is there"),  # itself
+        ("/dev/zero", "is a device or a pipe"),
+    ],
+)
+def test_a_part_that_cannot_be_used_is_refused(tmp_path, target, problem):
+    """A run would otherwise begin anew beside what is on a disk of its own."""
+    (tmp_path / "checkpoints").symlink_to(target)
+    (tmp_path / "of the user").symlink_to(target)
+    with (
+        pytest.raises(UserError, match=f"checkpoints is a.*{problem}|{problem}"),
+        lock.owned(epath.Path(tmp_path)),
+    ):
+        pass
 
 
 def test_a_folder_may_be_reached_through_a_link(tmp_path):

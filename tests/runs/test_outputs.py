@@ -7,17 +7,33 @@ import pytest
 from etils import epath
 
 from gpt1_jax.runs import lock
+from gpt1_jax.runs.folder import NAMES
 from gpt1_jax.runs.outputs import check_output, check_output_file, refuse_used
 
+NEIGHBOURS = ["log.txt", "slurm-1.out", ".DS_Store", "README.md", "lost+found/a"]
 
-def test_a_folder_to_be_made_anew_must_be_empty(tmp_path):
+
+def test_only_files_that_would_be_overwritten_make_a_folder_used(tmp_path):
     folder = epath.Path(tmp_path)
-    refuse_used(folder)
-    refuse_used(folder / "not there")
-    (folder / "file").write_text("")
-    for used in (folder, folder / "file"):
-        with pytest.raises(FileExistsError, match=r"nothing in it is overwritten"):
-            refuse_used(used)
+    refuse_used(folder / "not there", NAMES)
+    for name in NEIGHBOURS:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    refuse_used(folder, NAMES)
+    with pytest.raises(FileExistsError, match=r"holds README\.md, and nothing there"):
+        refuse_used(folder, {"README.md"})
+    with pytest.raises(FileExistsError, match=r"log\.txt is a file; name another"):
+        refuse_used(folder / "log.txt", NAMES)
+    (tmp_path / "checkpoints").symlink_to("nowhere")
+    with pytest.raises(FileExistsError, match=r"holds checkpoints, and nothing"):
+        refuse_used(folder, NAMES)
+    assert all((tmp_path / name).read_text() == "mine" for name in NEIGHBOURS)
+
+
+def test_names_of_a_run_folder_are_all_that_jobs_write(pretrained, finetuned):
+    for folder in (pretrained, finetuned):
+        found = {path.name for path in folder.iterdir()}
+        assert found <= NAMES | lock.FILES
 
 
 @pytest.mark.parametrize(
@@ -25,11 +41,11 @@ def test_a_folder_to_be_made_anew_must_be_empty(tmp_path):
 )
 def test_a_folder_of_a_job_killed_before_its_first_file_is_empty(tmp_path, left):
     (tmp_path / left.replace("HEX", 16 * "0")).touch()
-    refuse_used(epath.Path(tmp_path))
+    refuse_used(epath.Path(tmp_path), NAMES)
     assert not list(tmp_path.iterdir())
     with lock.owned(epath.Path(tmp_path)):
-        with pytest.raises(lock.FolderInUse, match="is in use by process"):
-            refuse_used(epath.Path(tmp_path))
+        with pytest.raises(lock.FolderInUse, match="is in use by this same process"):
+            refuse_used(epath.Path(tmp_path), NAMES)
         assert (tmp_path / "run.lock").exists()
 
 
@@ -39,6 +55,7 @@ def test_a_folder_of_a_job_killed_before_its_first_file_is_empty(tmp_path, left)
         ("run/config.json", True),
         ("run/checkpoints/120/manifest.json", True),
         ("run/new.json", False),
+        ("run/labels.csv", False),
         ("project/labels.csv", False),
     ],
 )
@@ -46,6 +63,7 @@ def test_an_output_is_no_file_of_a_run(tmp_path, name, own):
     files = {
         "run/config.json": '{"job": "pretrain"}',
         "run/checkpoints/120/manifest.json": "{}",
+        "run/labels.csv": "",
         "project/config.json": '["of another program"]',
         "project/labels.csv": "",
     }

@@ -16,6 +16,7 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word, lines_of, read_lines, split_words
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.surprisal import word_windows
+from gpt1_jax.model.costs import describe_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import locate_run
@@ -105,8 +106,8 @@ def _explore(
     return ExploredRun(
         name=name,
         about=(
-            f"{KIND_NAMES[origin.model.kind]}: {origin.model.layers}, "
-            f"{origin.model.embed_dim} wide, {tokenizer.vocab_size:,} tokens"
+            f"{KIND_NAMES[origin.model.kind]}: {describe_model(origin.model)}, "
+            f"{tokenizer.vocab_size:,} tokens"
         ),
         spans=spans,
         ids=[int(token) for token in ids],

@@ -11,7 +11,7 @@ parameters have moved, are displayed and decide nothing.
 import dataclasses
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -36,13 +36,12 @@ from gpt1_jax.report.markdown import counted, markdown_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
-    MANIFEST_FILE,
     newest_metadata,
     read_metadata,
     read_scores,
     saved_steps,
 )
-from gpt1_jax.runs.checkpoints import UNHASHED, SavedParams, read_params
+from gpt1_jax.runs.checkpoints import SavedParams, read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import (
     Milestone,
@@ -77,7 +76,6 @@ _SHORT = 12  # digits of a digest in the table
 _MODEL_FILES = (hugging_face.CONFIG_FILE, openai.SHAPES_FILE)
 _LARGEST_JSON = 1 << 28  # bytes
 _KINDS_OF_FILES = {
-    stat.S_IFLNK: "a link",
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -150,30 +148,42 @@ def _find_members(name: str) -> Iterator[epath.Path]:
 
 
 def _refuse_irregular(folder: epath.Path) -> None:
-    """Refuses files that could lead elsewhere or never end, before anything is read.
+    """Refuses files that could never end, before anything is read.
 
-    Hidden files, such as those of git, are not read and not looked at.
+    Links are as good as what they lead to. Hidden files, such as those of git, and what
+    the user has put into a run folder are not read and not looked at.
 
     Raises:
-      UserError: naming a link, a pipe or a device, or a file that is too large.
+      UserError: naming a pipe or a device, or a file that is too large.
     """
     if is_remote(folder):
         return
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in (*folders, *(name for name in names if not name.startswith("."))):
-            _refuse_file(os.path.join(parent, name))
+    is_run = not (folder / TRAJECTORY_FILE).exists()
+    seen: set[str] = set()  # a link may lead to a folder around it
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(parent))
+        read = [each for each in (*folders, *names) if not each.startswith(".")]
+        if is_run and parent == os.fspath(folder):
+            read = [each for each in read if each in run_folder.NAMES]
+        paths = [os.path.join(parent, each) for each in read]
+        folders[:] = [
+            each
+            for each, path in zip(read, paths, strict=True)
+            if each in folders and os.path.realpath(path) not in seen
+        ]
+        for path in paths:
+            _refuse_file(path)
 
 
 def _refuse_file(path: str) -> None:
     try:
-        status = os.lstat(path)
-    except FileNotFoundError:  # deleted meanwhile
+        status = os.stat(path)
+    except OSError:  # deleted meanwhile, or a link to nowhere, which cannot be read
         return
     if kind := _KINDS_OF_FILES.get(stat.S_IFMT(status.st_mode)):
         raise UserError(
-            f"{path} is {kind}, and only files that lie in the folder itself are read; "
-            "make a copy without links (cp -rL) and name that."
+            f"{path} is {kind}, and reading it may never end; remove it, or make a "
+            "copy without it and name that."
         )
     most = devices.host_memory_bytes()
     if path.endswith(".json"):
@@ -183,23 +193,6 @@ def _refuse_file(path: str) -> None:
             f"{path} has {status.st_size:,} bytes, more than the {most:,} that are "
             "read of such a file here."
         )
-
-
-def _added(
-    folder: epath.Path, listed: Collection[str], unlisted: Collection[str]
-) -> Iterator[str]:
-    """Says which files were not saved with the others of a folder.
-
-    Args:
-      folder: the folder.
-      listed: the saved files, by name relative to the folder.
-      unlisted: names of files that may be there too, in any folder below it.
-    """
-    for file in sorted(files_below(folder)):
-        name = file.relative_to(folder).as_posix()
-        hidden = any(part.startswith(".") for part in name.split("/"))
-        if not (hidden or name in listed or file.name in unlisted):
-            yield f"{name} was added"
 
 
 def _member(
@@ -399,9 +392,6 @@ def _contradictions(
         yield str(error)
     if metadata.get("tokenizer") != tokenizer.digest:
         yield "was saved with another tokenizer than the run's"
-    checkpoint = run.folder / "checkpoints" / str(step)
-    manifest = read_json(checkpoint / MANIFEST_FILE)
-    yield from _added(checkpoint, manifest, {MANIFEST_FILE, *UNHASHED})
     if index != step:
         return  # the rest is not the step's either
     milestones = _milestones(run, _saved_config(metadata))
@@ -607,7 +597,11 @@ def _changed_files(folder: epath.Path, files: Mapping[str, str]) -> Iterator[str
             yield f"{name} is missing"
         elif sha256(folder / name) != digest:
             yield f"{name} differs from what was exported"
-    yield from _added(folder, files, {TRAJECTORY_FILE})
+    for file in sorted(files_below(folder)):
+        name = file.relative_to(folder).as_posix()
+        hidden = any(part.startswith(".") for part in name.split("/"))
+        if not (hidden or name in files or file.name == TRAJECTORY_FILE):
+            yield f"{name} was added"
 
 
 def _read_exported(folder: epath.Path) -> Params:

@@ -444,10 +444,10 @@ def test_cut_texts_are_counted(ask, tmp_path, pretrained):
 
 def test_a_used_folder_is_left_alone(ask, tmp_path):
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "kept").write_text("a")
-    with pytest.raises(FileExistsError, match="is not empty"):
+    (tmp_path / "out" / "results.md").write_text("a")
+    with pytest.raises(FileExistsError, match=r"holds results\.md, and nothing"):
         ask()
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["kept"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.md"]
 
 
 @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ def test_a_folder_in_use_is_left_alone(ask, tmp_path):
     ask(tasks="sst2")
     with (
         lock.owned(epath.Path(tmp_path / "out")),
-        pytest.raises(lock.FolderInUse, match="is in use by process"),
+        pytest.raises(lock.FolderInUse, match="is in use by this same process"),
     ):
         ask(tasks="sst2")
 
