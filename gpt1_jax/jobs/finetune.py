@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -694,10 +695,11 @@ def _delete_checkpoints(results: Sequence[Result]) -> None:
         config = run.folder / run_folder.CONFIG_FILE
         if not config.exists() or load_saved(config).suite.keep_checkpoints:
             continue
+        directory = run.folder / "checkpoints"
         with contextlib.suppress(FileNotFoundError):  # another command deletes them too
             for step in saved_steps(run.folder):
-                delete_checkpoint(run.folder / "checkpoints" / str(step))
-            (run.folder / "checkpoints").rmtree()
+                delete_checkpoint(directory / str(step))
+            directory.unlink() if os.path.islink(directory) else directory.rmtree()
 
 
 def _summary(

@@ -209,7 +209,7 @@ def read_pretrained(folder: epath.Path) -> RunFolder | None:
     run = RunFolder(folder)
     if run.job != "pretrain":
         return None
-    _ = run.model, run.records, run.sessions, run.saved
+    _ = run.model, run.records, run.sessions, run.saved  # damage is found now
     return run
 
 
