@@ -43,6 +43,7 @@ from gpt1_jax.interop.datasets import fetch_tasks
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.parallel.processes import (
+    agree,
     eventually,
     gather,
     host_rows,
@@ -279,7 +280,8 @@ def _run_all(
             elif result is None and not _repeats(run, results):
                 with lock.owned(run.folder):
                     result = suite.read_result(run)  # perhaps of another command
-                    result = result or _run_one(run, shared.setup(run))
+                    if agree(result is None):
+                        result = _run_one(run, shared.setup(run))
                 bar.update()
             if result is None:
                 bar.total -= 1
