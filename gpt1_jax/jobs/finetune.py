@@ -155,7 +155,7 @@ class TaskData:
 class TaskSetup:
     """The objects shared by the runs of a task that differ only in seed and layers."""
 
-    config: FinetuneConfig  # as `_shared` gives it
+    config: FinetuneConfig  # as `_common_config` gives it
     data: TaskData
     optimizer: Optimizer
     computation: Computation  # of that configuration: all layers and seed 0
@@ -293,36 +293,6 @@ def _run_all(
     return results, skipped
 
 
-def _write_summary(
-    config: FinetuneConfig,
-    folder: epath.Path,
-    runs: Sequence[SuiteRun],
-    results: Sequence[Result],
-    skipped: Mapping[str, str],
-) -> None:
-    """Writes and prints the summary of a command's runs.
-
-    That of a suite also holds the finished runs of commands that share its folder.
-    """
-    is_suite = len(runs) > 1
-    with lock.owned(folder, for_a_moment=True):
-        if is_suite:
-            results = suite.add_others(results, runs, folder)
-        text = _summary(config.suite.compare, results, skipped)
-        if is_main_process():
-            write_whole(folder / TABLE_FILE, text)
-        if is_main_process() and is_suite:
-            _delete_checkpoints(results)
-            write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
-            _draw(config.suite.compare, suite.finished(results), folder)
-            _track(config.log, results, folder)
-            _pack_glue(folder, results)
-    say(text)
-    say(f"Results: {folder / TABLE_FILE}")
-    if is_suite and (kept := _describe_kept(results)):
-        say(kept)
-
-
 def _digest_files(
     planned: Sequence[PlannedRun],
     missing: dict[str, str],
@@ -352,12 +322,24 @@ def _digest_files(
     return found
 
 
-def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:
-    """Shows the scores of a suite in the trackers that can show a table."""
-    names = [run.variant for run, _ in results]
-    for tracker in map(find_tracker, trackers_in_use(log)):
-        if results and (log_results := getattr(tracker, "log_results", None)):
-            log_results(folder, suite.finished(results), names)
+def _check_finished(
+    planned: Sequence[PlannedRun],
+    shared: _Shared,
+    missing: Mapping[str, str],
+) -> None:
+    """Refuses finished runs that read other examples, or started from another origin.
+
+    Examples are only encoded, to be compared, if the files that held them are not the
+    same, or if these were not recorded, as up to version 1.0.
+
+    Raises:
+      UserError: naming what differs.
+    """
+    for run, result in planned:
+        if not (result and saved_digests(result)) or run.task.name in missing:
+            continue
+        if not shared.is_unchanged(run, result):
+            shared.data(run).identity(run.config).check(result, run.folder)
 
 
 def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -> None:
@@ -375,10 +357,10 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
     tasks = {run.task.name: run.task for run in runs if run.task.name not in missing}
     if len(tasks) < 2:
         return  # it is found out at once
-    numbers: dict[str, int] = {}
-    for name, task in tasks.items():
-        with contextlib.suppress(MissingData):
-            numbers[name] = count_training_examples(task, runs[0].config.data)
+    numbers = {
+        name: count_training_examples(task, runs[0].config.data)
+        for name, task in tasks.items()
+    }
     for run in runs:
         if run.task.name in numbers:
             limit, number = run.config.data.max_train_examples, numbers[run.task.name]
@@ -404,30 +386,10 @@ def _serves(setup: TaskSetup, run: SuiteRun) -> bool:
     """Whether a run can use a setup; one that resumes needs its own forms, too."""
     before = saved_forms(newest_metadata(run.folder))
     same_forms = not before or before == form_names(setup.computation.forms)
-    return setup.config == _shared(run.config) and same_forms
+    return setup.config == _common_config(run.config) and same_forms
 
 
-def _check_finished(
-    planned: Sequence[PlannedRun],
-    shared: _Shared,
-    missing: Mapping[str, str],
-) -> None:
-    """Refuses finished runs that read other examples, or started from another origin.
-
-    Examples are only encoded, to be compared, if the files that held them are not the
-    same, or if these were not recorded, as up to version 1.0.
-
-    Raises:
-      UserError: naming what differs.
-    """
-    for run, result in planned:
-        if not (result and saved_digests(result)) or run.task.name in missing:
-            continue
-        if not shared.is_unchanged(run, result):
-            shared.data(run).identity(run.config).check(result, run.folder)
-
-
-def _shared(config: FinetuneConfig) -> FinetuneConfig:
+def _common_config(config: FinetuneConfig) -> FinetuneConfig:
     """The configuration without the values in which runs of one setup may differ."""
     return dataclasses.replace(config, seeds=(0,), transfer_layers="all")
 
@@ -464,17 +426,17 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
         model, head, optimizer, config.head.aux_lm_weight, parts, mesh
     )
     shapes = finetune_state_shapes(model, head, optimizer)
-    shared = _shared(config)
+    common = _common_config(config)
     return TaskSetup(
-        config=shared,
+        config=common,
         data=data,
         optimizer=optimizer,
         computation=Computation(
             mesh=mesh,
             shapes=shapes,
-            init=_init(shared, data, predict, optimizer),
+            init=_init(common, data, predict, optimizer),
             step=jit_step(step, mesh, shapes),
-            seed=shared.seeds[0],
+            seed=common.seeds[0],
             forms=forms,
         ),
         batches=TrainBatches(
@@ -488,7 +450,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             unpadded_sizes=config.data.unpadded_sizes,
             tokens_to_compile=TOKENS_TO_COMPILE[mesh.devices.flat[0].platform],
             num_steps=num_steps,
-            seed=shared.seeds[0],
+            seed=common.seeds[0],
         ),
         predict=predict,
     )
@@ -670,6 +632,36 @@ def _report(
     return scores
 
 
+def _write_summary(
+    config: FinetuneConfig,
+    folder: epath.Path,
+    runs: Sequence[SuiteRun],
+    results: Sequence[Result],
+    skipped: Mapping[str, str],
+) -> None:
+    """Writes and prints the summary of a command's runs.
+
+    That of a suite also holds the finished runs of commands that share its folder.
+    """
+    is_suite = len(runs) > 1
+    with lock.owned(folder, for_a_moment=True):
+        if is_suite:
+            results = suite.add_others(results, runs, folder)
+        text = _summary(config.suite.compare, results, skipped)
+        if is_main_process():
+            write_whole(folder / TABLE_FILE, text)
+        if is_main_process() and is_suite:
+            _delete_checkpoints(results)
+            write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
+            _draw(config.suite.compare, suite.finished(results), folder)
+            _track(config.log, results, folder)
+            _pack_glue(folder, results)
+    say(text)
+    say(f"Results: {folder / TABLE_FILE}")
+    if is_suite and (kept := _describe_kept(results)):
+        say(kept)
+
+
 def _describe_kept(results: Sequence[Result]) -> str:
     """Says which checkpoints of a suite's runs are deleted; "" if none is."""
     folders = [run.folder for run, _ in results]
@@ -727,6 +719,14 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
     if not scores.empty:
         plot = save_figure(draw(scores), folder / "plots" / f"{compare}.png")
         say(f"Plot: {plot}")
+
+
+def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:
+    """Shows the scores of a suite in the trackers that can show a table."""
+    names = [run.variant for run, _ in results]
+    for tracker in map(find_tracker, trackers_in_use(log)):
+        if results and (log_results := getattr(tracker, "log_results", None)):
+            log_results(folder, suite.finished(results), names)
 
 
 def _nothing_to_do(folder: epath.Path, results: Sequence[Result]) -> str:
