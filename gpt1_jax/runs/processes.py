@@ -13,12 +13,7 @@ from gpt1_jax.config.saved import portable_values
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data.files import create, make_folder
 from gpt1_jax.errors import UserError
-from gpt1_jax.parallel.processes import (
-    agree,
-    eventually,
-    gather,
-    is_main_process,
-)
+from gpt1_jax.parallel.processes import agree, eventually, gather, is_main_process
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.resume import check_same
 
@@ -65,14 +60,14 @@ def _check_shared(folder: epath.Path) -> None:
             f"Process 0 cannot write to the run folder {folder}; name another with "
             "--workdir=DIR."
         )
-    found = gather("" if eventually(probe.exists) else socket.gethostname())
+    apart = "" if eventually(probe.exists) else f"{folder} on {socket.gethostname()}"
+    found = gather(apart)
     if is_main_process():
         probe.unlink(missing_ok=True)
-    for index, host in enumerate(found):
-        if host:
+    for index, other in enumerate(found):
+        if other:
             raise UserError(
-                f"The run folder of process {index}, {folder} on {host}, is not that "
-                "of process 0: a file written there is not seen. All processes need "
-                "one folder; name one on a shared disk or in a bucket, "
-                "--workdir=gs://BUCKET/RUN."
+                f"The run folder of process {index}, {other}, is not that of process "
+                "0: a file written there is not seen. All processes need one folder; "
+                "name one on a shared disk or in a bucket, --workdir=gs://BUCKET/RUN."
             )
