@@ -14,13 +14,9 @@ from made_up_runs import (
 
 from gpt1_jax.config.checks import NEWEST
 from gpt1_jax.runs.open import open_run
-from gpt1_jax.runs.run_folder import (
-    RunFolder,
-    find_folders,
-    find_runs,
-    read_pretrained,
-    tokens_before,
-)
+from gpt1_jax.runs.pretrained import Pretrained, read_pretrained, tokens_before
+from gpt1_jax.runs.run_folder import RunFolder, find_folders, find_runs
+from gpt1_jax.runs.steps import find_steps
 from gpt1_jax.runs.wall_time import TRAINING
 
 
@@ -44,7 +40,7 @@ def test_a_run_is_what_its_files_say(tmp_path):
 
 
 def test_each_file_is_read_once_and_only_when_it_is_asked_for(tmp_path):
-    run = RunFolder(epath.Path(write_pretrained(tmp_path / "a")))
+    run = Pretrained(epath.Path(write_pretrained(tmp_path / "a")))
     (run.folder / "sessions.json").write_text("{")
     assert (run.job, run.last("valid_loss")) == ("pretrain", 5.125)
     (run.folder / "metrics.jsonl").unlink()
@@ -59,7 +55,7 @@ def test_a_fine_tuned_run_is_read_alike(finetuned):
     assert (run.job, run.config, run.model) == ("finetune", opened.config, opened.model)
     assert run.tokenizer.digest == opened.tokenizer.digest
     assert run.results["best_step"] == opened.step in run.saved
-    assert run.last("loss") is not None
+    assert run.records[-1]["step"] == 12 == run.sessions[-1]["last_step"]
 
 
 def test_a_folder_without_a_run_has_no_job_and_no_results(tmp_path):
@@ -200,17 +196,17 @@ def save(folder, metadata):
 
 def test_all_steps_or_the_milestones_may_be_meant(tmp_path):
     empty, folder = (RunFolder(epath.Path(tmp_path)) for _ in range(2))
-    assert empty.find_steps("all") == empty.find_steps("milestones") == [NEWEST]
+    assert find_steps(empty, "all") == find_steps(empty, "milestones") == [NEWEST]
     kept = {step: {"milestone": {"amount": step, "unit": "steps"}} for step in (10, 4)}
     save(tmp_path, {**kept, 9: {}})
-    assert folder.find_steps("all") == [4, 9, 10]
-    assert folder.find_steps("milestones") == [4, 10]
-    assert folder.find_steps("best") == ["best"] and folder.find_steps("10") == ["10"]
+    assert find_steps(folder, "all") == [4, 9, 10]
+    assert find_steps(folder, "milestones") == [4, 10]
+    assert find_steps(folder, "best") == ["best"] and find_steps(folder, "10") == ["10"]
 
 
 def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):
     save(tmp_path, {3: {}, 12: {}})
     with pytest.raises(FileNotFoundError) as error:
-        RunFolder(epath.Path(tmp_path)).find_steps("milestones")
+        find_steps(RunFolder(epath.Path(tmp_path)), "milestones")
     assert str(error.value).startswith(f"{tmp_path} holds no milestone")
     assert "keep them); its saved steps are [3, 12]" in str(error.value)
