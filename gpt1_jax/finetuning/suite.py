@@ -30,6 +30,7 @@ class SuiteRun(NamedTuple):
 
 
 Result = tuple[SuiteRun, Mapping[str, Any]]  # a run and its results.json
+PlannedRun = tuple[SuiteRun, Mapping[str, Any] | None]  # None until it has finished
 
 
 def plan_runs(

@@ -14,8 +14,8 @@ import numpy as np
 
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.runs.milestones import read_milestone
+from gpt1_jax.runs.pretrained import Pretrained
 from gpt1_jax.runs.resume import saved_digests
-from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.training.optimizer import make_schedule
 
 TRAJECTORY_FILE = "trajectory.json"
@@ -25,7 +25,7 @@ _MOST_UPDATES = 10**8  # whose learning rates are added up
 
 
 def describe_trajectory(
-    run: RunFolder, saved: Mapping[int, Mapping[str, Any]]
+    run: Pretrained, saved: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Describes the saved steps of a run, as JSON values.
 
@@ -63,7 +63,7 @@ def describe_trajectory(
     }
 
 
-def _learning_rate_sums(run: RunFolder, last_step: int) -> np.ndarray:
+def _learning_rate_sums(run: Pretrained, last_step: int) -> np.ndarray:
     """By step, the sum of the learning rates of all updates before it.
 
     Empty if the number of updates is not known, or more than anybody has made.

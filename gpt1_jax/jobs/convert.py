@@ -48,9 +48,10 @@ from gpt1_jax.runs.checkpoint_files import best_step, saved_metadata
 from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import read_milestone
-from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
+from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import refuse_used
-from gpt1_jax.runs.run_folder import read_pretrained
+from gpt1_jax.runs.pretrained import read_pretrained
+from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room, output_names

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ from etils import epath
 from gpt1_jax.config.finetune import (
     CUSTOM_TASK,
     FinetuneConfig,
-    TaskDataConfig,
     describe_left_out,
     suite_variants,
 )
@@ -37,12 +37,13 @@ from gpt1_jax.finetuning.results import (
 )
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
-from gpt1_jax.finetuning.suite import Result, SuiteRun
+from gpt1_jax.finetuning.suite import PlannedRun, Result, SuiteRun
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.interop.datasets import fetch_tasks
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.parallel.processes import (
+    agree,
     eventually,
     gather,
     host_rows,
@@ -130,7 +131,6 @@ class TaskData:
     """The examples of a task, as read by runs that start from the same origin."""
 
     task: Task
-    config: TaskDataConfig
     origin: TrainedRun
     origin_digest: str  # of its parameters
     file_digests: Mapping[str, str]  # by split, of the files that were read
@@ -155,7 +155,7 @@ class TaskData:
 class TaskSetup:
     """The objects shared by the runs of a task that differ only in seed and layers."""
 
-    config: FinetuneConfig  # as `_shared` gives it
+    config: FinetuneConfig  # as `_common_config` gives it
     data: TaskData
     optimizer: Optimizer
     computation: Computation  # of that configuration: all layers and seed 0
@@ -174,6 +174,7 @@ class _Shared:
         """Takes the origins by `config.init_from`, and `file_digests` by task."""
         self._origins, self._files = origins, file_digests
         self._digests = {name: tree_digest(o.params) for name, o in origins.items()}
+        self._key: tuple[Any, ...] = ()  # what `_data` depends on
         self._data: TaskData | None = None
         self._setup: TaskSetup | None = None
 
@@ -186,20 +187,20 @@ class _Shared:
 
     def data(self, run: SuiteRun) -> TaskData:
         """The data of a run, read unless the run before it had the same."""
-        name, data = run.config.init_from, self._data
-        if (
-            data is None
-            or (data.task.name, data.config) != (run.task.name, run.config.data)
-            or data.origin is not self._origins[name]
-        ):
-            data = self._data = self._setup = None  # frees memory
-            data = self._data = _read_data(
-                run,
-                self._origins[name],
-                self._digests[name],
-                self._files[run.task.name],
-            )
-        return data
+        task, start, config = run.task, run.config.init_from, run.config.data
+        key = (task.name, start, config)
+        if self._data is None or self._key != key:
+            self._data = self._setup = None  # frees memory
+            origin = self._origins[start]
+            model = finetuned_model(origin, run.config.model)
+            seq_lens = padded_lengths(config, model.max_seq_len)
+            splits = load_task(task, config, origin.tokenizer, seq_lens[-1])
+            if long := describe_long_examples(task, splits, seq_lens[-1]):
+                say(f"{task.title}: {long}")
+            digests = self._digests[start], self._files[task.name]
+            self._data = TaskData(task, origin, *digests, seq_lens, splits)
+            self._key = key
+        return self._data
 
     def setup(self, run: SuiteRun) -> TaskSetup:
         """The setup of a run, made unless the run before it had the same."""
@@ -245,44 +246,42 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     if config.data.source == "hub":
         fetched, missing = fetch_tasks(tasks)
         tasks = [fetched.get(task.name, task) for task in tasks]
-    planned = suite.plan_runs(variants, tasks, config.seeds, folder)
-    finished = {run.folder: suite.read_result(run) for run in planned}
-    results, skipped = _run_all(planned, finished, origins, missing)
-    _write_summary(config, folder, planned, results, skipped)
-    if results and all(finished[run.folder] for run, _ in results):
+    runs = suite.plan_runs(variants, tasks, config.seeds, folder)
+    planned = [(run, suite.read_result(run)) for run in runs]
+    results, skipped = _run_all(planned, origins, missing)
+    _write_summary(config, folder, runs, results, skipped)
+    finished = [run for run, result in planned if result]
+    if finished and len(results) == len(finished):
         say(_nothing_to_do(folder, results))
 
 
 def _run_all(
-    planned: Sequence[SuiteRun],
-    finished: Mapping[epath.Path, Mapping[str, Any] | None],
+    planned: Sequence[PlannedRun],
     origins: Mapping[str, TrainedRun],
     missing: dict[str, str],
 ) -> tuple[list[Result], dict[str, str]]:
     """Carries out all runs; returns their results and why tasks were skipped.
 
     Args:
-      planned: the runs.
-      finished: the results of each run's folder; None if it has not finished.
+      planned: the runs, and the results of those that have finished.
       origins: the runs that they start from, by `config.init_from`.
       missing: by task, why its data cannot be read, as far as that is known; what is
         found out is added.
     """
-    shared = _Shared(origins, _digest_files(planned, finished, missing))
-    _check_finished(planned, finished, shared, missing)
-    _check_training_data([run for run in planned if not finished[run.folder]], missing)
+    shared = _Shared(origins, _digest_files(planned, missing))
+    _check_finished(planned, shared, missing)
+    _check_training_data([run for run, result in planned if not result], missing)
     results: list[Result] = []
     skipped: dict[str, str] = {}
-    with suite.progress_bar(finished.values()) as bar:
-        for run in planned:
-            result, name = finished[run.folder], run.task.name
-            if result is None and name in missing:
-                skipped[name] = missing[name]
+    with suite.progress_bar([result for _, result in planned]) as bar:
+        for run, result in planned:
+            if result is None and run.task.name in missing:
+                skipped[run.task.name] = missing[run.task.name]
             elif result is None and not _repeats(run, results):
                 with lock.owned(run.folder):
-                    # Another command may have finished it meanwhile.
-                    result = suite.read_result(run)
-                    result = result or _run_one(run, shared.setup(run))
+                    result = suite.read_result(run)  # perhaps of another command
+                    if agree(result is None):
+                        result = _run_one(run, shared.setup(run))
                 bar.update()
             if result is None:
                 bar.total -= 1
@@ -294,39 +293,8 @@ def _run_all(
     return results, skipped
 
 
-def _write_summary(
-    config: FinetuneConfig,
-    folder: epath.Path,
-    planned: Sequence[SuiteRun],
-    results: Sequence[Result],
-    skipped: Mapping[str, str],
-) -> None:
-    """Writes and prints the summary of a command's runs.
-
-    That of a suite also holds the finished runs of commands that share its folder.
-    """
-    is_suite = len(planned) > 1
-    with lock.owned(folder, for_a_moment=True):
-        if is_suite:
-            results = suite.add_others(results, planned, folder)
-        text = _summary(config.suite.compare, results, skipped)
-        if is_main_process():
-            write_whole(folder / TABLE_FILE, text)
-        if is_main_process() and is_suite:
-            _delete_checkpoints(results)
-            write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
-            _draw(config.suite.compare, suite.finished(results), folder)
-            _track(config.log, results, folder)
-            _pack_glue(folder, results)
-    say(text)
-    say(f"Results: {folder / TABLE_FILE}")
-    if is_suite and (kept := _describe_kept(results)):
-        say(kept)
-
-
 def _digest_files(
-    planned: Sequence[SuiteRun],
-    finished: Mapping[epath.Path, Mapping[str, Any] | None],
+    planned: Sequence[PlannedRun],
     missing: dict[str, str],
 ) -> dict[str, Mapping[str, str]]:
     """Digests of the files of each task, as `file_digests` returns them.
@@ -337,16 +305,16 @@ def _digest_files(
       MissingData: if nothing else is to be done.
     """
     found: dict[str, Mapping[str, str]] = {}
-    for run in planned:
-        task, config = run.task, run.config
+    for run, _ in planned:
+        task = run.task
         if task.name in found or task.name in missing:
             continue
         try:
-            found[task.name] = file_digests(task, config.data)
+            found[task.name] = file_digests(task, run.config.data)
         except MissingData as error:
-            runs = [each for each in planned if each.task.name == task.name]
-            has_work = not all(finished[each.folder] for each in runs)
-            if has_work and len(runs) == len(planned):
+            results = [r for each, r in planned if each.task.name == task.name]
+            has_work = not all(results)
+            if has_work and len(results) == len(planned):
                 raise
             missing[task.name] = str(error)
             left = "Skipping" if has_work else "Cannot compare the data of"
@@ -354,12 +322,24 @@ def _digest_files(
     return found
 
 
-def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:
-    """Shows the scores of a suite in the trackers that can show a table."""
-    names = [run.variant for run, _ in results]
-    for tracker in map(find_tracker, trackers_in_use(log)):
-        if results and (log_results := getattr(tracker, "log_results", None)):
-            log_results(folder, suite.finished(results), names)
+def _check_finished(
+    planned: Sequence[PlannedRun],
+    shared: _Shared,
+    missing: Mapping[str, str],
+) -> None:
+    """Refuses finished runs that read other examples, or started from another origin.
+
+    Examples are only encoded, to be compared, if the files that held them are not the
+    same, or if these were not recorded, as up to version 1.0.
+
+    Raises:
+      UserError: naming what differs.
+    """
+    for run, result in planned:
+        if not (result and saved_digests(result)) or run.task.name in missing:
+            continue
+        if not shared.is_unchanged(run, result):
+            shared.data(run).identity(run.config).check(result, run.folder)
 
 
 def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -> None:
@@ -377,10 +357,10 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
     tasks = {run.task.name: run.task for run in runs if run.task.name not in missing}
     if len(tasks) < 2:
         return  # it is found out at once
-    numbers: dict[str, int] = {}
-    for name, task in tasks.items():
-        with contextlib.suppress(MissingData):
-            numbers[name] = count_training_examples(task, runs[0].config.data)
+    numbers = {
+        name: count_training_examples(task, runs[0].config.data)
+        for name, task in tasks.items()
+    }
     for run in runs:
         if run.task.name in numbers:
             limit, number = run.config.data.max_train_examples, numbers[run.task.name]
@@ -406,52 +386,12 @@ def _serves(setup: TaskSetup, run: SuiteRun) -> bool:
     """Whether a run can use a setup; one that resumes needs its own forms, too."""
     before = saved_forms(newest_metadata(run.folder))
     same_forms = not before or before == form_names(setup.computation.forms)
-    return setup.config == _shared(run.config) and same_forms
+    return setup.config == _common_config(run.config) and same_forms
 
 
-def _check_finished(
-    planned: Sequence[SuiteRun],
-    finished: Mapping[epath.Path, Mapping[str, Any] | None],
-    shared: _Shared,
-    missing: Mapping[str, str],
-) -> None:
-    """Refuses finished runs that read other examples, or started from another origin.
-
-    Examples are only encoded, to be compared, if the files that held them are not the
-    same, or if these were not recorded, as up to version 1.0.
-
-    Raises:
-      UserError: naming what differs.
-    """
-    for run in planned:
-        result = finished[run.folder]
-        if not (result and saved_digests(result)) or run.task.name in missing:
-            continue
-        if not shared.is_unchanged(run, result):
-            shared.data(run).identity(run.config).check(result, run.folder)
-
-
-def _shared(config: FinetuneConfig) -> FinetuneConfig:
+def _common_config(config: FinetuneConfig) -> FinetuneConfig:
     """The configuration without the values in which runs of one setup may differ."""
     return dataclasses.replace(config, seeds=(0,), transfer_layers="all")
-
-
-def _read_data(
-    run: SuiteRun,
-    origin: TrainedRun,
-    origin_digest: str,
-    file_digests: Mapping[str, str],
-) -> TaskData:
-    """Reads and encodes a task's examples."""
-    task, config = run.task, run.config
-    model = finetuned_model(origin, config.model)
-    seq_lens = padded_lengths(config.data, model.max_seq_len)
-    splits = load_task(task, config.data, origin.tokenizer, seq_lens[-1])
-    if long := describe_long_examples(task, splits, seq_lens[-1]):
-        say(f"{task.title}: {long}")
-    return TaskData(
-        task, config.data, origin, origin_digest, file_digests, seq_lens, splits
-    )
 
 
 def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
@@ -486,17 +426,17 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
         model, head, optimizer, config.head.aux_lm_weight, parts, mesh
     )
     shapes = finetune_state_shapes(model, head, optimizer)
-    shared = _shared(config)
+    common = _common_config(config)
     return TaskSetup(
-        config=shared,
+        config=common,
         data=data,
         optimizer=optimizer,
         computation=Computation(
             mesh=mesh,
             shapes=shapes,
-            init=_init(shared, data, predict, optimizer),
+            init=_init(common, data, predict, optimizer),
             step=jit_step(step, mesh, shapes),
-            seed=shared.seeds[0],
+            seed=common.seeds[0],
             forms=forms,
         ),
         batches=TrainBatches(
@@ -510,7 +450,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             unpadded_sizes=config.data.unpadded_sizes,
             tokens_to_compile=TOKENS_TO_COMPILE[mesh.devices.flat[0].platform],
             num_steps=num_steps,
-            seed=shared.seeds[0],
+            seed=common.seeds[0],
         ),
         predict=predict,
     )
@@ -692,6 +632,36 @@ def _report(
     return scores
 
 
+def _write_summary(
+    config: FinetuneConfig,
+    folder: epath.Path,
+    runs: Sequence[SuiteRun],
+    results: Sequence[Result],
+    skipped: Mapping[str, str],
+) -> None:
+    """Writes and prints the summary of a command's runs.
+
+    That of a suite also holds the finished runs of commands that share its folder.
+    """
+    is_suite = len(runs) > 1
+    with lock.owned(folder, for_a_moment=True):
+        if is_suite:
+            results = suite.add_others(results, runs, folder)
+        text = _summary(config.suite.compare, results, skipped)
+        if is_main_process():
+            write_whole(folder / TABLE_FILE, text)
+        if is_main_process() and is_suite:
+            _delete_checkpoints(results)
+            write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
+            _draw(config.suite.compare, suite.finished(results), folder)
+            _track(config.log, results, folder)
+            _pack_glue(folder, results)
+    say(text)
+    say(f"Results: {folder / TABLE_FILE}")
+    if is_suite and (kept := _describe_kept(results)):
+        say(kept)
+
+
 def _describe_kept(results: Sequence[Result]) -> str:
     """Says which checkpoints of a suite's runs are deleted; "" if none is."""
     folders = [run.folder for run, _ in results]
@@ -719,10 +689,11 @@ def _delete_checkpoints(results: Sequence[Result]) -> None:
         config = run.folder / run_folder.CONFIG_FILE
         if not config.exists() or load_saved(config).suite.keep_checkpoints:
             continue
+        directory = run.folder / "checkpoints"
         with contextlib.suppress(FileNotFoundError):  # another command deletes them too
             for step in saved_steps(run.folder):
-                delete_checkpoint(run.folder / "checkpoints" / str(step))
-            (run.folder / "checkpoints").rmtree()
+                delete_checkpoint(directory / str(step))
+            directory.unlink() if os.path.islink(directory) else directory.rmtree()
 
 
 def _summary(
@@ -748,6 +719,14 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
     if not scores.empty:
         plot = save_figure(draw(scores), folder / "plots" / f"{compare}.png")
         say(f"Plot: {plot}")
+
+
+def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:
+    """Shows the scores of a suite in the trackers that can show a table."""
+    names = [run.variant for run, _ in results]
+    for tracker in map(find_tracker, trackers_in_use(log)):
+        if results and (log_results := getattr(tracker, "log_results", None)):
+            log_results(folder, suite.finished(results), names)
 
 
 def _nothing_to_do(folder: epath.Path, results: Sequence[Result]) -> str:

@@ -15,18 +15,14 @@ from gpt1_jax.report.studies import (
     read_evaluation,
 )
 from gpt1_jax.runs.folder import locate_run
-from gpt1_jax.runs.run_folder import (
-    RunFolder,
-    find_folders,
-    read_pretrained,
-    real_path,
-)
+from gpt1_jax.runs.pretrained import Pretrained, read_pretrained
+from gpt1_jax.runs.run_folder import find_folders, real_path
 
 
 class ReportedRuns(NamedTuple):
     """The runs in a report, in the order of their folders, each folder once."""
 
-    pretrained: Sequence[RunFolder]
+    pretrained: Sequence[Pretrained]
     finetuned: Sequence[Finished]
     studies: Mapping[StudyReport, Sequence[Evaluation]]  # each study, even with none
 

@@ -1,8 +1,7 @@
 """Opens a run, ours or a converted one, at one or several of its saved steps."""
 
 import dataclasses
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -10,10 +9,8 @@ from etils import epath
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import (
-    ALL,
     BEST,
     DEFAULT,
-    MILESTONES,
     NEWEST,
     DType,
     check_step,
@@ -23,7 +20,6 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.parallel.devices import check_jax
 from gpt1_jax.runs.checkpoint_files import (
-    NoCheckpoint,
     first_difference,
     is_saved,
     read_scores,
@@ -160,50 +156,3 @@ def check_sizes(run: TrainedRun) -> None:
             f"The checkpoint in {run.folder} holds {wrong}, as its tokenizer and "
             "configuration require. They do not belong together."
         )
-
-
-def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
-    """Opens a run at the first of the configured steps, and says which they are.
-
-    Args:
-      init_from: the run folder.
-      step: the configured step, which may mean several: see `RunFolder.find_steps`.
-
-    Returns:
-      The run at the first step, and the numbers of all steps.
-
-    Raises:
-      FileNotFoundError, UserError: as `RunFolder.find_steps` and `open_run`.
-    """
-    folder = locate_run(init_from)
-    steps = RunFolder(folder).find_steps(step)
-    first = next(_open_each(folder, steps[:-1]), None) or open_run(init_from, steps[-1])
-    if len(steps) > 1:
-        steps = steps[steps.index(first.step) :]
-    which = ""
-    if several := {ALL: "all saved steps", MILESTONES: "the milestones"}.get(step):
-        which = f"{several} ({', '.join(f'{each:,}' for each in steps)})"
-    say_what_is_read(first, which)
-    return first, [first.step, *map(int, steps[1:])]
-
-
-def each_step(first: TrainedRun, steps: Sequence[int]) -> Iterator[TrainedRun]:
-    """The run at each step in turn; only the first is open from the beginning.
-
-    A step that the training deletes meanwhile is left out, with a line that says so.
-    """
-    for step in steps:
-        yield from [first] if step == first.step else _open_each(first.folder, [step])
-
-
-def _open_each(folder: epath.Path, steps: Sequence[int | str]) -> Iterator[TrainedRun]:
-    for step in steps:
-        try:
-            opened = open_run(os.fspath(folder), step)
-        except NoCheckpoint:
-            say(
-                f"Step {step} of {folder} was deleted meanwhile, and is left out.",
-                beside_output=True,
-            )
-        else:
-            yield opened

@@ -298,6 +298,17 @@ def test_the_examples_of_a_finished_run_are_compared_where_its_files_say_nothing
         finetune.run(again, str(folder))
 
 
+def test_a_test_split_that_appears_once_a_run_has_finished_is_noticed(
+    finetuned, finetune_base, tmp_path
+):
+    folder = copied(finetuned, tmp_path / "run")
+    results = json.loads((folder / "results.json").read_text())
+    del results["content_digests"]["test examples"], results["file_digests"]["test"]
+    (folder / "results.json").write_text(json.dumps(results))
+    with pytest.raises(UserError, match="The test examples of this run are not what"):
+        finetune.run(finetune_config("sst2", finetune_base), str(folder))
+
+
 def test_the_same_examples_and_origin_elsewhere_resume(
     start, finetuned, finetune_base, pretrained, tmp_path, monkeypatch
 ):

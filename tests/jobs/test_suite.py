@@ -303,6 +303,19 @@ def test_checkpoints_that_a_kill_has_left_of_a_finished_run_go(
     assert result_of(first) == result_of(finetuned)
 
 
+def test_of_checkpoints_on_another_disk_the_users_folder_stays(
+    finetuned, finetune_base, tmp_path, carried_out
+):
+    first = begin_suite(finetuned, tmp_path / "run")
+    shutil.move(first / "checkpoints", tmp_path / "scratch")
+    (tmp_path / "scratch" / "notes.txt").write_text("mine")
+    (first / "checkpoints").symlink_to(tmp_path / "scratch")
+    config = finetune_config("sst2", finetune_base, seeds=(0, 1))
+    finetune.run(config, str(tmp_path / "run"))
+    assert not (first / "checkpoints").is_symlink()
+    assert [path.name for path in (tmp_path / "scratch").iterdir()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize("why", ["made to keep them", "made by itself"])
 def test_checkpoints_of_a_finished_run_stay_if_it_kept_them(
     finetuned, finetune_base, tmp_path, carried_out, why

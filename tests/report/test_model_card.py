@@ -5,7 +5,7 @@ from etils import epath
 from made_up_runs import RECORDS, SESSION, write_pretrained
 
 from gpt1_jax.report.model_card import model_card
-from gpt1_jax.runs.run_folder import read_pretrained
+from gpt1_jax.runs.pretrained import read_pretrained
 
 
 @pytest.fixture

@@ -24,12 +24,8 @@ from gpt1_jax.runs.checkpoint_files import (
     NoCheckpoint,
     saved_steps,
 )
-from gpt1_jax.runs.open import (
-    each_step,
-    open_run,
-    open_steps,
-    say_what_is_read,
-)
+from gpt1_jax.runs.open import open_run, say_what_is_read
+from gpt1_jax.runs.steps import each_step, open_steps
 
 
 def test_a_pre_trained_run_is_all_that_was_saved(pretrained):

@@ -13,12 +13,10 @@ from made_up_runs import (
 )
 
 from gpt1_jax.config.checks import NEWEST
-from gpt1_jax.runs.run_folder import (
-    RunFolder,
-    find_folders,
-    read_pretrained,
-    tokens_before,
-)
+from gpt1_jax.runs.open import open_run
+from gpt1_jax.runs.pretrained import Pretrained, read_pretrained, tokens_before
+from gpt1_jax.runs.run_folder import RunFolder, find_folders, find_runs
+from gpt1_jax.runs.steps import find_steps
 from gpt1_jax.runs.wall_time import TRAINING
 
 
@@ -39,6 +37,43 @@ def test_a_run_is_what_its_files_say(tmp_path):
     assert run.last("valid_loss") == 5.125 and run.last("grad_norm") is None
     assert run.sample() == "it was a\nsecond line"
     assert run.seconds() == (90.0, 120.0)
+
+
+def test_each_file_is_read_once_and_only_when_it_is_asked_for(tmp_path):
+    run = Pretrained(epath.Path(write_pretrained(tmp_path / "a")))
+    (run.folder / "sessions.json").write_text("{")
+    assert (run.job, run.last("valid_loss")) == ("pretrain", 5.125)
+    (run.folder / "metrics.jsonl").unlink()
+    assert run.last("valid_loss") == 5.125
+    with pytest.raises(ValueError, match=r"sessions\.json"):
+        run.seconds()
+
+
+def test_a_fine_tuned_run_is_read_alike(finetuned):
+    run = RunFolder(epath.Path(finetuned))
+    opened = open_run(str(finetuned))
+    assert (run.job, run.config, run.model) == ("finetune", opened.config, opened.model)
+    assert run.tokenizer.digest == opened.tokenizer.digest
+    assert run.results["best_step"] == opened.step in run.saved
+    assert run.records[-1]["step"] == 12 == run.sessions[-1]["last_step"]
+
+
+def test_a_folder_without_a_run_has_no_job_and_no_results(tmp_path):
+    write_json(tmp_path / "exported" / "config.json", {"model_type": "openai-gpt"})
+    for name in ("exported", "nothing"):
+        run = RunFolder(epath.Path(tmp_path / name))
+        assert (run.job, run.results, run.saved) == ("", None, [])
+
+
+def test_runs_near_a_folder_are_found_to_be_named(tmp_path):
+    for name in ("a/b/c", "a/b/c2/d", "e/checkpoints/f"):
+        write_pretrained(tmp_path / name)
+    found = [
+        str(run.folder.relative_to(tmp_path)) for run in find_runs(epath.Path(tmp_path))
+    ]
+    assert found == ["a/b/c"]
+    assert find_runs(epath.Path(tmp_path / "no/such")) == []
+    assert find_runs(epath.Path("gs://bucket/runs")) == []
 
 
 def test_sessions_add_up_and_the_last_one_knows_the_text(tmp_path):
@@ -161,17 +196,17 @@ def save(folder, metadata):
 
 def test_all_steps_or_the_milestones_may_be_meant(tmp_path):
     empty, folder = (RunFolder(epath.Path(tmp_path)) for _ in range(2))
-    assert empty.find_steps("all") == empty.find_steps("milestones") == [NEWEST]
+    assert find_steps(empty, "all") == find_steps(empty, "milestones") == [NEWEST]
     kept = {step: {"milestone": {"amount": step, "unit": "steps"}} for step in (10, 4)}
     save(tmp_path, {**kept, 9: {}})
-    assert folder.find_steps("all") == [4, 9, 10]
-    assert folder.find_steps("milestones") == [4, 10]
-    assert folder.find_steps("best") == ["best"] and folder.find_steps("10") == ["10"]
+    assert find_steps(folder, "all") == [4, 9, 10]
+    assert find_steps(folder, "milestones") == [4, 10]
+    assert find_steps(folder, "best") == ["best"] and find_steps(folder, "10") == ["10"]
 
 
 def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):
     save(tmp_path, {3: {}, 12: {}})
     with pytest.raises(FileNotFoundError) as error:
-        RunFolder(epath.Path(tmp_path)).find_steps("milestones")
+        find_steps(RunFolder(epath.Path(tmp_path)), "milestones")
     assert str(error.value).startswith(f"{tmp_path} holds no milestone")
     assert "keep them); its saved steps are [3, 12]" in str(error.value)

@@ -13,11 +13,9 @@ from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.open import (
-    TrainedRun,
-    open_steps,
-)
+from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.run_folder import RunFolder
+from gpt1_jax.runs.steps import find_milestones, open_steps
 from gpt1_jax.studies.babylm.config import BabyLMConfig
 from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES, read_babylm_predictions
 from gpt1_jax.studies.babylm.parts import (
@@ -183,7 +181,9 @@ def _revisions(scores: StepScores[Items]) -> dict[tuple[str, int], str]:
     """The name of each step, by set: main, or the milestone's."""
     names = {}
     for run in scores.runs:
-        milestones = RunFolder(run.opened.folder).milestones if run.name == FAST else {}
+        milestones = (
+            find_milestones(RunFolder(run.opened.folder)) if run.name == FAST else {}
+        )
         for step in scores.steps(run):
             name = milestones[step].revision if milestones else _MAIN
             names[run.name, step] = name
