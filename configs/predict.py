@@ -11,20 +11,10 @@ or index. "-" is standard input, as lines or JSON lines.
 """
 
 import ml_collections
-from ml_collections import config_dict
+
+from gpt1_jax.config import default_config
 
 
 def get_config() -> ml_collections.ConfigDict:
     """The configuration for labelling new text."""
-    return config_dict.create(
-        job="predict",
-        preset="",
-        init_from="",  # the folder of a finished fine-tuned run
-        # The saved step: "default" (the best, which results.json scores), "newest",
-        # "best" or a number.
-        step="default",
-        text="",  # one example, or
-        input="",  # a file of them; "-": standard input
-        output="",  # a .jsonl, .tsv or .csv file; empty: standard output, as a table
-        batch_size=64,  # examples
-    ).lock()
+    return default_config("predict").lock()

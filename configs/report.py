@@ -7,18 +7,10 @@ Writes report.html, which fetches nothing from the network, and the same as Mark
 """
 
 import ml_collections
-from ml_collections import config_dict
+
+from gpt1_jax.config import default_config
 
 
 def get_config() -> ml_collections.ConfigDict:
     """The configuration of a report."""
-    return config_dict.create(
-        job="report",
-        preset="",
-        # Comma-separated folders of runs, or folders above them: pre-trained,
-        # fine-tuned, zero-shot and interventions.
-        runs="runs",
-        title="",  # the heading of the page; empty: made of what was run
-        # Modules of studies outside of this program, whose results get sections too.
-        studies=(),
-    ).lock()
+    return default_config("report").lock()

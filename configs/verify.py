@@ -13,26 +13,10 @@ which training the states come from.
 """
 
 import ml_collections
-from ml_collections import config_dict
+
+from gpt1_jax.config import default_config
 
 
 def get_config() -> ml_collections.ConfigDict:
     """The configuration for checking runs and exports."""
-    return config_dict.create(
-        job="verify",
-        preset="",
-        # Comma-separated folders of runs and exports, or folders above them.
-        runs="",
-        # Recompute the validation loss of this many steps of each run, spread from its
-        # last to its first, and compare it with metrics.jsonl. 0: none.
-        losses=0,
-        # Retrain from this saved step to the next milestone, which must give the same
-        # parameters, bit for bit or nearly; empty: do not.
-        retrain_step="",
-        # A trajectory.json, or an output of this job, that was published or kept
-        # elsewhere: every folder must agree with it. Empty: compare with no table.
-        table="",
-        # For losses and training: where the text is now; empty: where the run had it.
-        data=config_dict.create(train="", valid="", cache_dir=""),
-        output="",  # a .json file for all findings; empty: none
-    ).lock()
+    return default_config("verify").lock()

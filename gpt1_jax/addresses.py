@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.config.checks import Place, marked_keys, split_paths
+from gpt1_jax.config.checks import (
+    MODEL,
+    PLACE,
+    SEVERAL,
+    TOKENIZER,
+    marked_keys,
+    split_paths,
+)
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError, find_named
 
@@ -33,22 +40,22 @@ def resolve(config: JobConfig) -> Any:
       UserError: if an address cannot be fetched, or the folders do not go together.
     """
     values, as_run = config.to_dict(), config.job != "convert"  # which reads any folder
-    for key, place in marked_keys(type(config), Place).items():
+    for key, marks in marked_keys(type(config), PLACE).items():
         fetch: Callable[[str, str], str]  # of a name and its key
-        if place.model:
+        if MODEL in marks:
             fetch = functools.partial(resolve_model, as_run=as_run)
-        elif place.tokenizer:
+        elif TOKENIZER in marks:
             fetch = functools.partial(_resolve, fetch=_FETCH_TOKENIZER)
-        elif place.several:
+        elif SEVERAL in marks:
             fetch = _fetch_files
         else:
             continue
         *sections, name = key.split(".")
         section = functools.reduce(operator.getitem, sections, values)
-        named = split_paths(section[name]) if place.several else [section[name]]
+        named = split_paths(section[name]) if SEVERAL in marks else [section[name]]
         found = [fetch(each, f"config.{key}") for each in named]
         if found != named:
-            section[name] = found if place.several else found[0]
+            section[name] = found if SEVERAL in marks else found[0]
     return config if values == config.to_dict() else config_lib.load(values)
 
 

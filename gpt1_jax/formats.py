@@ -3,8 +3,7 @@
 A file with a format states its number and the version of the program that wrote it.
 Another number, or none, is refused: a guess might misread the file. The number rises
 only when files can no longer be read as before. A new key in a configuration does not
-raise it: the key's field says what run folders without it did
-(`gpt1_jax.config.checks.Newer`).
+raise it: its default is what run folders without it did.
 """
 
 import re
@@ -17,6 +16,15 @@ from gpt1_jax.errors import UserError
 FORMAT, VERSION = "format", "gpt1_jax"  # the keys of number and version
 _FIRST = "1.0.0"  # earlier versions wrote neither
 _SHORT = re.compile(r"[0-9][0-9A-Za-z.+-]{0,30}")  # anyone may have written a version
+
+
+def is_newer(version: Any) -> bool:
+    """Whether a version of the program, as a file states it, is later than this one."""
+
+    def numbers(text: str) -> list[int]:
+        return [int(each) for each in re.findall(r"\d{1,9}", text)[:3]]
+
+    return isinstance(version, str) and numbers(version) > numbers(gpt1_jax.__version__)
 
 
 class Format(NamedTuple):

@@ -4,8 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -21,8 +20,9 @@ from gpt1_jax.data import files
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, kept_run
 from gpt1_jax.ops.settings import own_settings
-from gpt1_jax.runs.folder import RESULTS_FILE, locate_run
-from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+from gpt1_jax.runs.folder import locate_run
+from gpt1_jax.runs.run_folder import RunFolder
+from gpt1_jax.tasks.paper_tasks import ALL
 from gpt1_jax.trained_model import TrainedModel, load
 
 
@@ -34,7 +34,7 @@ class RunResult:
       folder: its folder.
       scores: of pre-training the last record of validation (`valid_loss`, nats a token,
         `valid_perplexity`, `valid_bits_per_word`, and its `step`); of fine-tuning what
-        `results.json` holds, or `all_results.json` of several runs.
+        `results.json` holds, or of several runs what `all_results.json` holds of them.
     """
 
     folder: str
@@ -57,34 +57,48 @@ def defaults(job: str) -> ml_collections.ConfigDict:
     if not path.exists():
         known = ", ".join(each.stem for each in usage.own_files())
         raise UserError(f"There is no job {name!r}; there are {known}.")
-    try:
-        return usage.get_config(path, preset)
-    except (TypeError, ValueError) as error:
-        raise UserError(usage.explain(error, [])) from error
+    return usage.get_config(path, preset)
 
 
 def pretrain(
     config: ml_collections.ConfigDict, folder: epath.PathLike = ""
 ) -> RunResult:
     """See `gpt1_jax.pretrain`."""
-    place = _run("pretrain", config, folder)
-    records = [r for r in read_metrics(place / METRICS_FILE) if "valid_loss" in r]
-    return RunResult(os.fspath(place), records[-1])
+    run = _run("pretrain", config, folder)
+    records = [record for record in run.records if "valid_loss" in record]
+    return RunResult(os.fspath(run.folder), dict(records[-1]))
 
 
 def finetune(
     config: ml_collections.ConfigDict, folder: epath.PathLike = ""
 ) -> RunResult:
     """See `gpt1_jax.finetune`."""
-    place = _run("finetune", config, folder)
-    file = place / RESULTS_FILE
-    runs = len(config.tasks) * len(config.seeds)
-    if runs > 1 or config.suite.compare or not file.exists():
-        file = place / ALL_RESULTS_FILE
-    return RunResult(os.fspath(place), read_json(file))
+    run = _run("finetune", config, folder)
+    scores, runs = run.results, len(config.tasks) * len(config.seeds)
+    if runs > 1 or config.suite.compare or scores is None:
+        scores = _asked_for(read_json(run.folder / ALL_RESULTS_FILE), config)
+    return RunResult(os.fspath(run.folder), dict(scores))
 
 
-def _run(job: str, config: ml_collections.ConfigDict, folder: epath.PathLike) -> Path:
+def _asked_for(
+    everything: Mapping[str, Any], config: ml_collections.ConfigDict
+) -> dict[str, Any]:
+    """The results of a command's own runs, of all in a folder that others may share."""
+    tasks = everything if tuple(config.tasks) == (ALL,) else config.tasks
+    own = {
+        task: {
+            variant: [each for each in results if each["seed"] in config.seeds]
+            for variant, results in variants.items()
+        }
+        for task, variants in everything.items()
+        if task in tasks
+    }
+    return {task: {k: v for k, v in own[task].items() if v} for task in own}
+
+
+def _run(
+    job: str, config: ml_collections.ConfigDict, folder: epath.PathLike
+) -> RunFolder:
     """Does a job; its folder."""
     values = config.to_dict()
     if values.get("job") != job:
@@ -99,7 +113,7 @@ def _run(job: str, config: ml_collections.ConfigDict, folder: epath.PathLike) ->
     check_encodable(workdir, "folder")
     with _job_settings(loaded.train.matmul_precision):
         config_lib.find_job(job).import_module().run(loaded, workdir)
-    return locate_run(workdir)
+    return RunFolder(locate_run(workdir))
 
 
 @contextlib.contextmanager

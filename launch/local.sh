@@ -125,7 +125,7 @@ start() {
   done
 }
 
-trap stop TERM INT
+trap stop TERM INT HUP USR1 USR2
 set -m # puts each process into its own group, which Ctrl-C does not reach
 start "$@"
 set +m

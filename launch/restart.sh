@@ -8,8 +8,9 @@
 # (134). Any other failure, such as a wrong configuration, would only recur, so this
 # script ends with its exit code.
 #
-# It passes SIGTERM and SIGINT on as SIGTERM. The command then saves and ends with 75,
-# and this script ends too, since somebody wanted a stop. The same command resumes.
+# It passes SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 on as SIGTERM. The command then
+# saves and ends with 75, and this script ends too, since somebody wanted a stop. The same
+# command resumes.
 #
 #   RESTARTS=10         the number of restarts; then it gives up with exit code 1
 #   RESTART_DELAY=120   seconds before a restart: longer than JAX's heartbeat timeout
@@ -41,7 +42,7 @@ stop() {
   interrupted=yes
   [[ -n $child ]] && kill -TERM "$child" 2>/dev/null
 }
-trap stop TERM INT
+trap stop TERM INT HUP USR1 USR2
 
 # Runs a command in a process group of its own and returns its exit code.
 run() {

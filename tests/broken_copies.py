@@ -19,7 +19,6 @@ from safetensors.numpy import load_file, save_file
 
 from gpt1_jax.data.files import sha256
 from gpt1_jax.runs.checkpoint_files import write_manifest
-from gpt1_jax.runs.checkpoints import UNHASHED
 from gpt1_jax.runs.resume import tree_digest
 
 FILES, LOSSES, TRAINING, TABLE, NOTHING = (
@@ -58,7 +57,7 @@ def replace(target, source):
 
 
 def renew_manifest(run, step):
-    write_manifest(epath.Path(saved(run, step)), UNHASHED)
+    write_manifest(epath.Path(saved(run, step)))
 
 
 def edit_json(file, change):

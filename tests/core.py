@@ -20,11 +20,11 @@ PACKAGE = ROOT / "gpt1_jax"
 DOOR = ("", "__main__", "addresses", "main", "program")  # the command line
 _ALSO = ("LICENSE", "pyproject.toml", "setup.cfg")
 _RECIPE = "configs/pretrain.py"
-_VALUES = {  # of the recipe: what the core can do by itself
-    'source="builtin",': 'source="text",',
-    'train="",': 'train="gpt1_jax/**/*.py",',
-    "tensorboard=True,": "tensorboard=False,",
-}
+_END = "    return config.lock()\n"
+_VALUES = """\
+    config.data.update(source="text", train="gpt1_jax/**/*.py")
+    config.log.tensorboard = False
+"""  # what the core can do by itself
 _TESTED = (  # folders of tests
     *("config", "data", "jobs", "model", "ops", "parallel", "runs", "training"),
 )
@@ -354,12 +354,10 @@ def write_core(folder: Path) -> set[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     recipe = (ROOT / _RECIPE).read_text()
-    for value, other in _VALUES.items():
-        if recipe.count(value) != 1:
-            raise ValueError(f"{_RECIPE} does not have {value} once.")
-        recipe = recipe.replace(value, other)
+    if recipe.count(_END) != 1:
+        raise ValueError(f"{_RECIPE} does not have {_END!r} once.")
     (folder / _RECIPE).parent.mkdir()
-    (folder / _RECIPE).write_text(recipe)
+    (folder / _RECIPE).write_text(recipe.replace(_END, _VALUES + _END))
     (folder / "README.md").write_text(_readme(core, carried))
     (folder / "gpt1_jax" / "py.typed").touch()
     (folder / "gpt1_jax" / "configs").symlink_to("../configs")

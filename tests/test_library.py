@@ -8,6 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from etils import epath
 from tiny_run import (
     ROOT,
     SETTINGS,
@@ -20,6 +21,7 @@ from tiny_run import (
 import gpt1_jax
 from gpt1_jax import scripting
 from gpt1_jax.errors import UserError
+from gpt1_jax.runs.run_folder import RunFolder
 
 PAGE = (ROOT / "docs" / "library.md").read_text()
 
@@ -124,14 +126,20 @@ def test_a_model_is_pre_trained_and_continues(corpus_dir, tmp_path, capsys):
 
 
 def test_scores_are_those_of_the_runs_asked_for(tmp_path, monkeypatch):
-    """Whatever else the folder holds from before."""
-    monkeypatch.setattr(scripting, "_run", lambda *_: tmp_path)
-    for name in ("results", "all_results"):
-        (tmp_path / f"{name}.json").write_text(json.dumps({"of": name}))
+    """Whatever else the folder holds, from before or of commands that share it."""
+    folder = epath.Path(tmp_path)
+    monkeypatch.setattr(scripting, "_run", lambda *_: RunFolder(folder))
+    by_seed = [{"seed": seed} for seed in range(4)]
+    everything = {"sst2": {"pretrained": by_seed}, "rte": {"pretrained": by_seed}}
+    for name, held in (("results", by_seed[0]), ("all_results", everything)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(held))
     config = gpt1_jax.defaults("finetune:sst2")
-    assert gpt1_jax.finetune(config).scores == {"of": "results"}
-    config.seeds = (0, 1)
-    assert gpt1_jax.finetune(config).scores == {"of": "all_results"}
+    assert gpt1_jax.finetune(config).scores == by_seed[0]
+    config.seeds = (0, 2)
+    own = {"pretrained": [by_seed[0], by_seed[2]]}
+    assert gpt1_jax.finetune(config).scores == {"sst2": own}
+    config.tasks = ("all",)
+    assert gpt1_jax.finetune(config).scores == {"sst2": own, "rte": own}
 
 
 def test_defaults_are_those_of_the_command():

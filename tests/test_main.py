@@ -229,10 +229,9 @@ def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path
     assert any("tmp" in name for name in killed("os.rename", "orbax-checkpoint-tmp"))
     assert killed("os.rename", "score.json") == ["100", "150"]
     # A deletion begins; goes on; is finished at the next start, and killed again.
-    assert killed("os.rename", "100/manifest.json") == ["100", "150", "200"]
-    assert "100" in killed("os.remove", "manifest.ocdbt")
-    assert not (checkpoints / "100/manifest.json").exists()
-    assert "100" in killed("os.remove", "deleted.json")
+    assert killed("os.rename", "checkpoints/100") == ["100", "150", "200"]
+    left = killed("os.remove", "manifest.ocdbt")
+    assert "100" not in left and any("tmp" in name for name in left)
     # The records are cut down to the step that the run resumes from.
     killed("os.rename", "metrics.jsonl")
     assert not damaged.exists()
@@ -366,7 +365,7 @@ def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
     joined = f"--workdir={tmp_path / 'joined'}"
     keep = "--config.checkpoint.milestone_tokens=384,640"
     outputs = in_two_processes(functools.partial(run_main, joined, keep))
-    assert "2 x cpu" in outputs[0] and "step" not in outputs[1]
+    assert "2 x cpu" in outputs[0] and "loss" not in outputs[1]
     assert saved_steps(epath.Path(tmp_path / "joined")) == [3, 5, 8, 12]
     states = (saved_state(tmp_path / name, 12) for name in ("alone", "joined"))
     assert_close_states(*states)
@@ -463,7 +462,7 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
     config = "--config=configs/finetune.py:rte+copa"
     run = functools.partial(run_program, config, f"--workdir={joined}", *as_flags(base))
     outputs = in_two_processes(run)
-    assert "step" in outputs[0] and "step" not in outputs[1]
+    assert "step" in outputs[0] and "loss" not in outputs[1]
     for task in ("rte", "copa"):
         folders = [folder / task / "pretrained-seed0" for folder in (alone, joined)]
         assert_close_states(*(saved_state(folder, 12) for folder in folders))

@@ -198,7 +198,11 @@ def assert_same_run(left, right, step):
 
 def stop_after(monkeypatch, last_step):
     """Makes the loop believe that a signal came during `last_step`."""
-    monkeypatch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
+
+    def ask(self, step):
+        self.requested = step == last_step
+
+    monkeypatch.setattr(StopSignal, "ask", ask)
 
 
 def poison(monkeypatch, bad_steps, bad_losses=None):

@@ -2,20 +2,24 @@
 
 A file in `configs/` builds a `ml_collections.ConfigDict`; the command line
 overrides individual values; `load` turns the result into the frozen dataclass of its
-job, and `saved.load_saved` does the same with the file in a run folder. A missing or
-unknown key, or a value that cannot work, raises a `UserError` that names the key, the
-value and a way out.
+job, and `saved.load_saved` does the same with the file in a run folder. A key that is
+left out has its default. One that must be given or is unknown, or a value that cannot
+work, raises a `UserError` that names the key, the value and a way out.
 """
 
 import dataclasses
+import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from gpt1_jax.config.checks import make_section, require
+import ml_collections
+
+from gpt1_jax.config.checks import default_values, make_section, require
+from gpt1_jax.config.flat import flatten, rename_keys, unflatten
 from gpt1_jax.config.sections import JobConfig, ModelConfig
-from gpt1_jax.errors import find_named
+from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.formats import FORMAT, VERSION
 
 
@@ -49,16 +53,16 @@ STUDIES: Mapping[str, str] = {
     "verify": "VerifyConfig",
 }
 _CONFIGS: Mapping[str, str] = {
-    "pretrain": "pretrain:PretrainConfig",
-    "finetune": "finetune:FinetuneConfig",
-    "predict": "models:PredictConfig",
-    "generate": "models:GenerateConfig",
-    "convert": "models:ConvertConfig",
-    "report": "report:ReportConfig",
+    "pretrain": "PretrainConfig",
+    "finetune": "FinetuneConfig",
+    "predict": "PredictConfig",
+    "generate": "GenerateConfig",
+    "convert": "ConvertConfig",
+    "report": "ReportConfig",
 }
 JOBS: Mapping[str, Job] = {
     **{
-        name: Job(f"gpt1_jax.config.{config}", f"gpt1_jax.jobs.{name}")
+        name: Job(f"gpt1_jax.config.{name}:{config}", f"gpt1_jax.jobs.{name}")
         for name, config in _CONFIGS.items()
     },
     **{
@@ -86,10 +90,38 @@ def find_job(name: Any) -> Job:
     return jobs[name]
 
 
+def default_config(
+    job: str, preset: str = "", presets: Sequence[str] = ()
+) -> ml_collections.ConfigDict:
+    """The defaults of a job's keys, for its file in `configs/` to change and lock.
+
+    Keys without a default are missing (`checks`); the file sets them.
+
+    Args:
+      job: one of `JOBS`, or a module outside the package, which is imported.
+      preset: the preset that is asked for.
+      presets: those that the file has; any, if there are none.
+
+    Raises:
+      UserError: if there is no such preset.
+    """
+    if presets and preset not in presets:
+        near = difflib.get_close_matches(preset, presets, 1)
+        raise UserError(
+            f"configs/{job}.py has no preset {preset!r}; choose one of "
+            f"{', '.join(presets)}." + (f" Did you mean {near[0]}?" if near else "")
+        )
+    know_job(job)
+    values = default_values(find_job(job).config_class())
+    given = {"job": job, "preset": preset}
+    return ml_collections.ConfigDict(unflatten({**values, **given}))
+
+
 def load(values: Mapping[str, Any]) -> Any:
     """Checks and freezes a configuration given by the user.
 
-    A job that is not in `JOBS` is a module outside the package, which is imported. It
+    Keys that 1.0 called otherwise may have their old names. A job that is not in `JOBS`
+    is a module outside the package, which is imported. It
     has `Config`, its configuration's class, and `run(config, workdir)`.
 
     Args:
@@ -102,7 +134,7 @@ def load(values: Mapping[str, Any]) -> Any:
       UserError: naming the first key that is unknown, missing or impossible.
     """
     know_job(values.get("job", ""))
-    return load_known(values)
+    return load_flat(rename_keys(flatten(values)))
 
 
 def know_job(name: Any) -> None:
@@ -129,13 +161,14 @@ def know_job(name: Any) -> None:
         _outside[name] = job
 
 
-def load_known(values: Mapping[str, Any]) -> Any:
-    """Like `load`, but imports nothing that the values name, as they may be untrusted.
+def load_flat(flat: Mapping[str, Any]) -> Any:
+    """Like `load`, of flat values, and imports nothing that they name.
 
     Raises:
       UserError: also if the job is neither one of `JOBS` nor loaded already.
     """
-    return make_section("", find_job(values.get("job", "")).config_class(), values)
+    cls = find_job(flat.get("job", "")).config_class()
+    return make_section("", cls, unflatten({**default_values(cls), **flat}))
 
 
 def _is_job(name: Any) -> bool:
@@ -157,8 +190,9 @@ __all__ = [
     "STUDIES",
     "Job",
     "ModelConfig",
+    "default_config",
     "find_job",
     "know_job",
     "load",
-    "load_known",
+    "load_flat",
 ]

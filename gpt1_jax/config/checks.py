@@ -1,9 +1,14 @@
-"""Types and constraints of configuration values, read once from a section's fields.
+"""Types and limits of configuration values, read once from a section's fields.
 
-A field's type declares everything about its key: `batch_size: Positive[int]`,
-`kind: Literal["sentencepiece", "gpt1"]`, `valid: ByContent[Files]`. What holds for a
-whole section may be declared where it is a field: `mesh: Free[MeshConfig]`. Rules about
-several keys are in the `__post_init__` of their section.
+A field says everything about its key: the type with its limits and marks, the default,
+and in comments beside it what it means (`config.keys` reads them for help and pages):
+
+    # Updates, instead of epochs.
+    num_steps: NotNegative[int] = 0
+
+What holds for a whole section may be said where it is a field:
+`mesh: Free[MeshConfig]`. Rules about several keys are in the `__post_init__` of their
+section. A key without a default must be given: the recipes in `configs/` do so.
 """
 
 import dataclasses
@@ -26,8 +31,19 @@ from typing import (
 
 from gpt1_jax.errors import UserError
 
-Check = Callable[[str, Any], None]  # refuses a key's impossible values
 T = TypeVar("T")
+
+# Marks of a key, or of a section, in its type: `Annotated[int, FREE]`. A key without
+# one of the first three decides what a run computes, and must stay when it resumes.
+FREE = "free"  # may change when a run resumes
+CONTENT = "content"  # may change if what it names has the same content, by its digest
+MACHINE = "machine"  # of this machine: run folders do not decide it, and it may change
+PLACE = "place"  # names a file or folder
+SEVERAL = "several"  # names several, separated by commas
+LOCAL = "local"  # names one on this machine, not in a bucket
+MODEL = "model"  # names a run folder, or has the address of a model
+TOKENIZER = "tokenizer"  # names a tokenizer, or has the address of one
+NAMES = "names"  # a tuple that is one text with commas on the command line: a,b
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,47 +57,6 @@ class Section:
             if not section_type(field.type):
                 key = _key(self.section, field.name)
                 check_value(key, field.type, getattr(self, field.name))
-
-
-class Newer(NamedTuple):
-    """Marks a key that run folders of earlier versions lack."""
-
-    neutral: Any  # the value that reproduces what those runs did
-
-
-class Place(NamedTuple):
-    """Marks a key that names a file or folder."""
-
-    several: bool = False  # separated by commas
-    local: bool = False  # on this machine, not in a bucket
-    model: bool = False  # a run folder, or the address of a model
-    tokenizer: bool = False  # a tokenizer, or the address of one
-
-
-class Commas(NamedTuple):
-    """Marks names that are one comma-separated text on the command line: a,b."""
-
-
-class MayChange(NamedTuple):
-    """Marks a key, or a section of keys, that may change when a run resumes.
-
-    All other keys decide what a run computes, so they must stay the same.
-    """
-
-
-class Content(NamedTuple):
-    """Marks a key that may change on resume if what it names has the same content.
-
-    The content digest that was saved with the run is compared, not the key's value.
-    """
-
-    may_vanish: bool = True  # whether it may be empty on one side
-
-
-class Local(NamedTuple):
-    """Marks a machine-specific key: run folders do not decide it, and it may change."""
-
-    default: Any  # replaces the value in a run folder
 
 
 # --- making a section of plain values -----------------------------------------------
@@ -140,42 +115,58 @@ def section_type(kind: Any, values: Any = None) -> Any:
     return max(kinds, key=count_known)
 
 
-def find_mark(kind: Any, mark: type[T]) -> T | None:
-    """The mark of this class, such as `Place`, in a field's type, or None."""
-    return next((each for each in _marks(kind) if isinstance(each, mark)), None)
+class Key(NamedTuple):
+    """A key of a configuration, as its field has it."""
+
+    name: str  # with its section: "train.num_steps"
+    kind: Any  # the field's type, with marks and limits
+    default: Any  # `dataclasses.MISSING` if it must be given
+    marks: frozenset[str]  # its own and those of its section
+    section: Any  # the class with the field
 
 
-def marked_keys(cls: Any, mark: type[T]) -> dict[str, T]:
+def keys_of(cls: Any) -> list[Key]:
+    """The keys of a configuration; of a union of sections, those of the last."""
+    return list(_keys(cls, dataclasses.MISSING, "", frozenset()))
+
+
+def _keys(cls: Any, default: Any, prefix: str, outer: frozenset[str]) -> Iterator[Key]:
+    for field in dataclasses.fields(cls):
+        name, found = f"{prefix}{field.name}", outer | marks(field.type)
+        value = getattr(default, field.name, field.default)
+        if section := section_type(field.type):
+            yield from _keys(section, value, f"{name}.", found)
+        else:
+            yield Key(name, field.type, value, found, cls)
+
+
+def marks(kind: Any) -> frozenset[str]:
+    """The marks, such as `PLACE`, in a field's type."""
+    metadata = getattr(kind, "__metadata__", ())
+    return frozenset(each for each in metadata if isinstance(each, str))
+
+
+def marked_keys(cls: Any, *wanted: str) -> dict[str, frozenset[str]]:
     """The keys of a configuration that have a mark, or whose section has it.
 
     Args:
       cls: the class of the configuration.
-      mark: the class of the mark, such as `Newer`.
+      wanted: marks; a key has at least one of them.
 
     Returns:
-      The mark of each key, by flat key: `{"data.valid": Content()}`.
+      The marks of each key and its section: `{"data.valid": {"content"}}`.
     """
+    keys = keys_of(cls)
+    return {each.name: each.marks for each in keys if each.marks.intersection(wanted)}
+
+
+def default_values(cls: Any) -> dict[str, Any]:
+    """The defaults of a configuration, without those that must be given, flat."""
     return {
-        key: each
-        for key, marks in _keys_and_marks(cls, "", ())
-        for each in marks
-        if isinstance(each, mark)
+        each.name: each.default
+        for each in keys_of(cls)
+        if each.default is not dataclasses.MISSING
     }
-
-
-def _keys_and_marks(
-    cls: Any, prefix: str, outer: tuple[Any, ...]
-) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    for field in dataclasses.fields(cls):
-        key, marks = f"{prefix}{field.name}", (*_marks(field.type), *outer)
-        if section := section_type(field.type):
-            yield from _keys_and_marks(section, f"{key}.", marks)
-        else:
-            yield key, marks
-
-
-def _marks(kind: Any) -> tuple[Any, ...]:
-    return getattr(kind, "__metadata__", ())
 
 
 def split_paths(paths: str) -> list[str]:
@@ -200,9 +191,9 @@ def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]
         value, name = getattr(section, field.name), f"{key}.{field.name}"
         if dataclasses.is_dataclass(value):
             yield from places(value, name)
-        elif place := find_mark(field.type, Place):
-            for path in split_paths(value) if place.several else (value.strip(),):
-                yield name, path, place.local
+        elif PLACE in (found := marks(field.type)):
+            for path in split_paths(value) if SEVERAL in found else (value.strip(),):
+                yield name, path, LOCAL in found
 
 
 def _key(*names: str) -> str:
@@ -211,15 +202,15 @@ def _key(*names: str) -> str:
 
 def _plain(kind: Any, value: Any) -> Any:
     """Turns lists into tuples, or paths; and numbers among names back into text."""
-    names, place = find_mark(kind, Commas) is not None, find_mark(kind, Place)
-    if place and place.several and isinstance(value, list | tuple):
+    found = marks(kind)
+    if SEVERAL in found and isinstance(value, list | tuple):
         return ",".join(str(path).replace(",", r"\,") for path in value)
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if not (get_origin(kind) is tuple and isinstance(value, list | tuple)):
         return value
     if get_args(kind)[0] is str:
         value = [str(x) if type(x) in (int, float, bool) else x for x in value]
-    if names and len(value) == 1 and isinstance(value[0], str):
+    if NAMES in found and len(value) == 1 and isinstance(value[0], str):
         value = [name.strip() for name in value[0].split(",")]
     return tuple(value)
 
@@ -278,62 +269,83 @@ def one_of(key: str, value: Any, choices: tuple[str, ...]) -> None:
     )
 
 
-def positive(key: str, value: float) -> None:
-    """Refuses a number that is not above 0."""
-    require(value > 0, f"{key}={value} must be positive.")
+class Limit(NamedTuple):
+    """A limit of a key's values; a call refuses a value beyond it."""
+
+    must: str  # "be positive", after "the value must"
+    holds: Callable[[Any], bool]  # of a value within it
+    message: str = ""  # instead of one that names the value and `must`
+
+    def __call__(self, key: str, value: Any) -> None:
+        named = f"{key}={value!r} must {self.must}."
+        require(self.holds(value), self.message or named)
 
 
-def not_negative(key: str, value: float) -> None:
-    """Refuses a number below 0."""
-    require(value >= 0, f"{key}={value} must not be negative.")
+positive = Limit("be positive", lambda value: value > 0)
+not_negative = Limit("not be negative", lambda value: value >= 0)
+seed = Limit("be a whole number in [0, 2**32)", lambda value: 0 <= value < 2**32)
+not_empty = Limit("name one or more", bool)
+different = Limit(
+    "be different names, none of them empty",
+    lambda value: all(value) and len(set(value)) == len(value),
+)
 
 
-def at_least(least: float, because: str) -> Check:
-    """Makes a check that refuses smaller numbers."""
-    return lambda key, value: require(
-        value >= least, f"{key}={value} must be at least {least}{because}."
-    )
+def at_least(least: float, because: str) -> Limit:
+    """Refuses smaller numbers."""
+    return Limit(f"be at least {least}{because}", lambda value: value >= least)
 
 
-def at_most(most: float, because: str) -> Check:
-    """Makes a check that refuses larger numbers."""
-    return lambda key, value: require(
-        value <= most, f"{key}={value} must be at most {most:,}{because}."
-    )
+def at_most(most: float, because: str) -> Limit:
+    """Refuses larger numbers."""
+    return Limit(f"be at most {most:,}{because}", lambda value: value <= most)
 
 
-def within(interval: str, hint: str = "") -> Check:
-    """Makes a check that refuses numbers outside an interval such as "[0, 1)"."""
+def within(interval: str, hint: str = "") -> Limit:
+    """Refuses numbers outside an interval such as "[0, 1)"."""
     low, high = map(float, interval[1:-1].split(","))
-
-    def check(key: str, value: float) -> None:
-        inside = low < value < high
-        at_an_end = (value == low and interval[0] == "[") or (
-            value == high and interval[-1] == "]"
-        )
-        require(inside or at_an_end, f"{key}={value} must lie in {interval}{hint}.")
-
-    return check
-
-
-def given(message: str) -> Check:
-    """Makes a check that refuses an empty text or tuple with a message."""
-    return lambda key, value: require(bool(value), message)
-
-
-def seed(key: str, value: int) -> None:
-    """Refuses a seed that JAX and NumPy do not take."""
-    require(0 <= value < 2**32, f"{key}={value} must be a whole number in [0, 2**32).")
-
-
-def rising(example: str, least: int = 1) -> Check:
-    """Makes a check that refuses amounts that are too small or not rising."""
-    return lambda key, value: require(
-        all(low < high for low, high in itertools.pairwise((least - 1, *value))),
-        f"{key}={value} must be whole numbers from {least} on in rising order, such as "
-        f"{example}.",
+    ends = {low} if interval[0] == "[" else set()
+    ends |= {high} if interval[-1] == "]" else set()
+    return Limit(
+        f"lie in {interval}{hint}", lambda value: low < value < high or value in ends
     )
 
+
+def given(message: str) -> Limit:
+    """Refuses an empty text with a message."""
+    return Limit("be given", bool, message)
+
+
+def rising(example: str, least: int = 1) -> Limit:
+    """Refuses amounts that are too small or not rising."""
+    return Limit(
+        f"be whole numbers from {least} on in rising order, such as {example}",
+        lambda value: all(a < b for a, b in itertools.pairwise((least - 1, *value))),
+    )
+
+
+def matches(pattern: str, must: str) -> Limit:
+    """Refuses text that a regular expression does not match as a whole."""
+    return Limit(must, lambda value: re.fullmatch(pattern, value) is not None)
+
+
+def ends_in(*endings: str, optional: bool = False, device: bool = False) -> Limit:
+    """Refuses a file's name with another ending.
+
+    Args:
+      endings: such as ".csv".
+      optional: whether the name may be empty.
+      device: whether it may name a device.
+    """
+
+    def holds(value: str) -> bool:
+        allowed = (optional and not value) or (device and is_device(value))
+        return allowed or value.endswith(endings)
+
+    return Limit(f"end in {' or '.join(endings)}", holds)
+
+
+# --- names of saved steps -----------------------------------------------------------
 
 DEFAULT, NEWEST, BEST = "default", "newest", "best"  # in place of a step's number
 ALL, MILESTONES = "all", "milestones"  # each saved step, or those kept for good
@@ -354,6 +366,12 @@ def check_step(key: str, step: str, *several: str) -> None:
         f"{key}={step!r} must be {', '.join(words)} or the number of a saved step, "
         "such as 1200.",
     )
+
+
+def check_steps(key: str, step: str) -> None:
+    """Refuses text that names no saved step, or steps, of a run."""
+    require(step != "kept", f"{key}='kept' is now {key}={MILESTONES!r}.")
+    check_step(key, step, ALL, MILESTONES)
 
 
 def check_encodable(text: str, where: str) -> None:
@@ -384,12 +402,16 @@ NotNegative = Annotated[T, not_negative]
 Seed = Annotated[int, seed]
 Share = Annotated[float, within("[0, 1)")]
 DType = Literal["float32", "bfloat16"]
-File = Annotated[str, Place()]  # or a folder
-Files = Annotated[str, Place(several=True)]
-LocalFile = Annotated[str, Place(local=True)]
-CacheFolder = Annotated[File, Local("")]
-RunFolder = Annotated[str, Place(model=True), Content(may_vanish=False)]
-TokenizerPlace = Annotated[str, Place(local=True, tokenizer=True), Content()]
+Names = Annotated[tuple[str, ...], NAMES]
+File = Annotated[str, PLACE]  # or a folder
+Files = Annotated[str, PLACE, SEVERAL]
+LocalFile = Annotated[str, PLACE, LOCAL]
+CacheFolder = Annotated[str, PLACE, MACHINE]
+RunFolder = Annotated[str, PLACE, MODEL, CONTENT]
+OptionalRunFolder = Annotated[str, PLACE, MODEL]
+RunFolders = Annotated[str, PLACE, SEVERAL, MODEL]
+TokenizerPlace = Annotated[str, PLACE, LOCAL, TOKENIZER, CONTENT]
 Step = Annotated[str, check_step]
-Free = Annotated[T, MayChange()]
-ByContent = Annotated[T, Content()]
+Steps = Annotated[str, check_steps]
+Free = Annotated[T, FREE]
+ByContent = Annotated[T, CONTENT]

@@ -7,7 +7,6 @@ comparisons.
 import dataclasses
 import math
 import os
-import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -16,72 +15,52 @@ from gpt1_jax.config.checks import (
     ByContent,
     File,
     Free,
-    Newer,
+    Limit,
+    Names,
     NotNegative,
+    OptionalRunFolder,
     Positive,
     RunFolder,
     Section,
     Seed,
-    Step,
+    different,
     given,
+    matches,
+    not_empty,
     require,
     rising,
 )
-from gpt1_jax.config.constraints import (
-    Names,
-    OptionalRunFolder,
-    different,
-    not_empty,
-)
 from gpt1_jax.config.sections import (
-    CheckpointConfig,
-    DistributedConfig,
     DropoutRate,
-    JobConfig,
-    LogConfig,
-    MeshConfig,
     ModelOptions,
     ModelSection,
-    OptimizerConfig,
-    TrainConfig,
+    TrainingConfig,
 )
 
 CUSTOM_TASK = "custom"
 
 
 DifferentNames = Annotated[Names, different]
-
-
-def _own_name(key: str, value: str) -> None:
-    require(
-        not value or re.fullmatch(r"\w[\w.-]*", value) is not None,
-        f"{key}={value!r} names a folder and stands in tables: use letters, digits, "
-        "'_', '-' and '.', such as reviews-2024.",
-    )
-
-
-def _different_numbers(key: str, values: tuple[float, ...]) -> None:
-    require(
+_own_name = matches(
+    r"|\w[\w.-]*",
+    "be letters, digits, '_', '-' and '.', as it names a folder and stands in tables, "
+    "such as reviews-2024",
+)
+_different_numbers = Limit(
+    "be different numbers, none of them below 0",
+    lambda values: (
         all(0 <= value < math.inf for value in values)
-        and len(set(values)) == len(values),
-        f"{key}={values} must be different numbers, none of them below 0.",
-    )
-
-
-def _score_range(key: str, value: tuple[float, float]) -> None:
-    require(
-        -math.inf < value[0] <= value[1] < math.inf,
-        f"{key}={value} must be the lowest and the highest score, such as 0,5; or 0,0 "
-        "if labels are not scores.",
-    )
-
-
-def _layers(key: str, value: str) -> None:
-    require(
-        re.fullmatch(r"all|none|[0-9]{1,9}", value) is not None,
-        f"{key}={value!r} must be all, none or a number of layers; 0 transfers the "
-        "embeddings alone.",
-    )
+        and len(set(values)) == len(values)
+    ),
+)
+_score_range = Limit(
+    "be the lowest and the highest score, such as 0,5; or 0,0 if labels are not scores",
+    lambda value: -math.inf < value[0] <= value[1] < math.inf,
+)
+_layers = matches(
+    r"all|none|[0-9]{1,9}",
+    "be all, none or a number of layers; 0 transfers the embeddings alone",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,19 +69,32 @@ class TaskDataConfig(Section):
 
     section = "data"
 
-    source: Literal["tfds", "hub", "jsonl", "official", "babylm", "files"]
-    dir: ByContent[File]
-    train: ByContent[File]
-    dev: ByContent[File]
-    test: ByContent[File]
-    max_train_examples: NotNegative[int]
-    max_dev_examples: NotNegative[int]
-    max_test_examples: NotNegative[int]
-    max_seq_len: NotNegative[int]
-    skip_empty: Annotated[bool, Newer(False)]
-    drop_long: bool
-    seq_len_buckets: Annotated[tuple[int, ...], not_empty, rising("32,64,128")]
-    unpadded_sizes: NotNegative[int]
+    # "tfds"; "hub": Parquet files of the Hugging Face Hub; "jsonl":
+    # DIR/TASK/{train,dev,test}.jsonl; "official": the files as distributed by their
+    # authors, under DIR; "babylm": those of BabyLM's evaluation,
+    # DIR/TASK.{train,valid}.jsonl; "files": a custom task's own.
+    source: Literal["tfds", "hub", "jsonl", "official", "babylm", "files"] = "tfds"
+    dir: ByContent[File] = ""  # DIR; for tfds its data_dir, empty: TFDS' own default
+    # A custom task's files: .jsonl, .json, .tsv, .csv or .parquet.
+    train: ByContent[File] = ""
+    dev: ByContent[File] = ""  # as `train`
+    test: ByContent[File] = ""  # as `train`
+    max_train_examples: NotNegative[int] = 0  # a random subset of this size; 0: all
+    max_dev_examples: NotNegative[int] = 0  # as of training examples
+    max_test_examples: NotNegative[int] = 0  # as of training examples
+    # The longest sequence in tokens; 0: the longest the model reads.
+    max_seq_len: NotNegative[int] = 0
+    skip_empty: bool = False  # pass over rows whose texts are all empty
+    # Leave out longer training and dev examples instead of cutting them.
+    drop_long: bool = False
+    # Batches are padded to the first of these lengths that fits.
+    seq_len_buckets: Annotated[tuple[int, ...], not_empty, rising("32,64,128")] = (
+        *(32, 64, 128, 256, 512),
+    )
+    # In training, only attention sees padding: elsewhere, a batch is filled up to one
+    # of a run's sizes, of which there are one for each length or at most this many. 0:
+    # padding is left in.
+    unpadded_sizes: NotNegative[int] = 16
 
     def __post_init__(self):
         super().__post_init__()
@@ -124,15 +116,22 @@ class CustomTaskConfig(Section):
 
     section = "custom"
 
-    name: Free[Annotated[str, Newer(""), _own_name]]
-    head: Literal["", "classification", "similarity", "multiple_choice"]
-    text: DifferentNames
-    template: Annotated[str, Newer("")]
-    choices: DifferentNames
-    label: str
-    labels: DifferentNames
-    score_range: Annotated[tuple[float, float], _score_range]
-    metrics: DifferentNames
+    # The name of the task, in tables and as its default folder.
+    name: Free[Annotated[str, _own_name]] = ""
+    # What the model learns: "classification", "similarity" or "multiple_choice".
+    head: Literal["", "classification", "similarity", "multiple_choice"] = ""
+    # Columns: a text or a pair; with choices, context (and question).
+    text: DifferentNames = ()
+    # In place of `text`, a text of several columns, "{title} by {author}"; of a pair,
+    # "FIRST ||| SECOND".
+    template: str = ""
+    # Columns of a multiple choice; a single column has a list.
+    choices: DifferentNames = ()
+    label: str = "label"  # the label's column
+    labels: DifferentNames = ()  # their names in order; empty: as in the training file
+    # The lowest and the highest score; 0,0: labels, not scores.
+    score_range: Annotated[tuple[float, float], _score_range] = (0.0, 0.0)
+    metrics: DifferentNames = ()  # the first ranks steps; empty: accuracy or pearson
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,9 +140,12 @@ class HeadConfig(Section):
 
     section = "head"
 
-    dropout: DropoutRate
-    score_loss: Literal["soft_labels", "regression"]
-    aux_lm_weight: NotNegative[float]
+    dropout: DropoutRate = 0.1  # sec. 4.1, on the state at the extract token
+    # Scores are learnt as "soft_labels" over whole numbers (helper functions of the
+    # released code; 0 to 5 for STS-B) or by "regression".
+    score_loss: Literal["soft_labels", "regression"] = "soft_labels"
+    # lambda of L3 = L2 + lambda L1 (eq. 5, sec. 4.1).
+    aux_lm_weight: NotNegative[float] = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,9 +154,12 @@ class FinetuneEvalConfig(Section):
 
     section = "eval"
 
-    batch_size: Positive[int]
-    first_epoch_steps: tuple[int, ...]
-    train_examples: NotNegative[int]
+    batch_size: Positive[int] = 64  # examples
+    # Evaluate after these updates of the first epoch, and at the end of every epoch
+    # (released code).
+    first_epoch_steps: tuple[int, ...] = (1000, 2000, 4000, 8000, 16000, 32000)
+    # Random training examples to score at the end (Figure 2, left, dashed); 0: none.
+    train_examples: NotNegative[int] = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,11 +168,19 @@ class SuiteConfig(Section):
 
     section = "suite"
 
-    compare: Literal["", "scratch", "ablations", "layer_transfer", "aux_lm_weight"]
-    lstm_init_from: OptionalRunFolder
-    aux_lm_weights: Annotated[tuple[float, ...], _different_numbers]
-    train_sizes: Annotated[tuple[int, ...], _different_numbers]
-    keep_checkpoints: bool
+    # What to compare on each task: "" nothing, "scratch" runs with and without
+    # pre-training, or an analysis of the paper: "ablations" (Table 5), "layer_transfer"
+    # (Figure 2, left) or "aux_lm_weight".
+    compare: Literal["", "scratch", "ablations", "layer_transfer", "aux_lm_weight"] = ""
+    # For ablations, the folder of a pre-trained LSTM, also read at `step`; empty: none.
+    lstm_init_from: OptionalRunFolder = ""
+    # For aux_lm_weight: the values of lambda.
+    aux_lm_weights: Annotated[tuple[float, ...], _different_numbers] = (
+        *(0.0, 0.25, 0.5, 1.0),
+    )
+    # For aux_lm_weight: training examples; 0: all.
+    train_sizes: Annotated[tuple[int, ...], _different_numbers] = (1000, 4000, 16000, 0)
+    keep_checkpoints: bool = False  # False: keep only predictions and scores
 
     def __post_init__(self):
         super().__post_init__()
@@ -179,8 +192,8 @@ class SuiteConfig(Section):
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class FinetuneConfig(JobConfig):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(TrainingConfig):
     """The configuration of fine-tuning: a run for each task, variant and seed.
 
     `model` has no sizes until those of the pre-trained run are written into it.
@@ -189,8 +202,10 @@ class FinetuneConfig(JobConfig):
     default_step = BEST  # the run's results are this step's scores
     adds_head = True
 
-    tasks: Annotated[Names, not_empty]
-    seeds: Annotated[tuple[Seed, ...], not_empty]
+    tasks: Annotated[Names, not_empty]  # of the paper or BabyLM, or "custom"
+    # For head and special tokens, data order, dropout masks.
+    seeds: Annotated[tuple[Seed, ...], not_empty] = (0,)
+    # The folder of a pre-trained run.
     init_from: Annotated[
         RunFolder,
         given(
@@ -198,20 +213,15 @@ class FinetuneConfig(JobConfig):
             "takes even when its weights are left out; name its folder with "
             "--config.init_from=runs/pretrain/quickstart."
         ),
-    ]
-    step: ByContent[Step]  # the saved step of `init_from`
-    transfer_layers: Annotated[str, _layers]
+    ] = ""
+    # Layers to copy from it, from the first on: "all", a number (0 copies only the
+    # embeddings; Figure 2, left), or "none" (Table 5, no pre-training).
+    transfer_layers: Annotated[str, _layers] = "all"
     model: ModelOptions | ModelSection
     custom: CustomTaskConfig
     data: TaskDataConfig
     head: HeadConfig
-    optimizer: OptimizerConfig
-    train: TrainConfig
-    mesh: Free[MeshConfig]
     eval: Free[FinetuneEvalConfig]
-    checkpoint: Free[CheckpointConfig]
-    log: Free[LogConfig]
-    distributed: DistributedConfig
     suite: Free[SuiteConfig]
 
     @property

@@ -5,26 +5,18 @@ from typing import Annotated
 
 from gpt1_jax.config.checks import (
     DEFAULT,
-    ByContent,
     Free,
-    RunFolder,
     Seed,
-    Step,
     require,
     rising,
 )
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DataConfig,
-    DistributedConfig,
     EvalConfig,
-    JobConfig,
-    LogConfig,
-    MeshConfig,
     ModelSection,
-    OptimizerConfig,
     TokenizerConfig,
-    TrainConfig,
+    TrainingConfig,
 )
 
 MILESTONE_UNITS = ("words", "tokens", "steps")
@@ -35,9 +27,10 @@ Milestones = Annotated[tuple[int, ...], rising("1000,2000,5000", least=0)]
 class PretrainCheckpointConfig(CheckpointConfig):
     """Adds milestones: amounts of training whose checkpoints are kept for good."""
 
-    milestone_words: Milestones
-    milestone_tokens: Milestones
-    milestone_steps: Milestones
+    # Milestones in words of training text (separated by white space); or
+    milestone_words: Milestones = ()
+    milestone_tokens: Milestones = ()  # in tokens; or
+    milestone_steps: Milestones = ()  # in updates: 1000,2000,5000
 
     def __post_init__(self):
         super().__post_init__()
@@ -56,27 +49,19 @@ class PretrainCheckpointConfig(CheckpointConfig):
         return next((each for each in units.items() if each[1]), ("steps", ()))
 
 
-@dataclasses.dataclass(frozen=True)
-class PretrainConfig(JobConfig):
-    """The configuration of a pre-training run.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainConfig(TrainingConfig):
+    """The configuration of a pre-training run."""
 
-    With `init_from`, the sizes of the model and the tokenizer are those of that run.
-    """
-
-    seed: Seed
-    init_from: RunFolder
-    step: ByContent[Step]  # the saved step of `init_from`
-    init_optimizer: bool
+    seed: Seed = 0  # for initialisation, data order and dropout masks
+    # Take the origin's optimizer too: moments, schedule and data continue after its
+    # step, up to train.num_steps, which includes the steps already taken.
+    init_optimizer: bool = False
     model: ModelSection
     tokenizer: TokenizerConfig
     data: DataConfig
-    optimizer: OptimizerConfig
-    train: TrainConfig
-    mesh: Free[MeshConfig]
     eval: Free[EvalConfig]
     checkpoint: Free[PretrainCheckpointConfig]
-    log: Free[LogConfig]
-    distributed: DistributedConfig
 
     def __post_init__(self):
         super().__post_init__()

@@ -3,18 +3,24 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import require, split_paths
-from gpt1_jax.config.constraints import Names, RunFolders, different
+from gpt1_jax.config.checks import (
+    Names,
+    RunFolders,
+    different,
+    require,
+    split_paths,
+)
 from gpt1_jax.config.sections import JobConfig
 
 KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunsConfig(JobConfig):
     """The keys shared by the jobs that read several runs."""
 
-    runs: RunFolders
+    # Folders of runs, or folders above them, separated by commas.
+    runs: RunFolders = ""
 
     def __post_init__(self):
         super().__post_init__()
@@ -29,9 +35,13 @@ class RunsConfig(JobConfig):
         return tuple(split_paths(self.runs))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportConfig(RunsConfig):
     """The configuration of a report on runs."""
 
-    title: str
-    studies: Annotated[Names, different]
+    # Folders of runs, or folders above them, separated by commas: pre-trained,
+    # fine-tuned, zero-shot and interventions.
+    runs: RunFolders = "runs"
+    title: str = ""  # the heading of the page; empty: made of what was run
+    # Modules of studies outside of this program, whose results get sections too.
+    studies: Annotated[Names, different] = ()

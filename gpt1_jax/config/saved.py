@@ -1,40 +1,40 @@
 """Configurations read back from run folders, of this version or an earlier one.
 
 A run folder may come from a stranger. It never decides which folders of this machine
-are read and written, how many processes run, how long they wait (`Local`), or what is
+are read and written, how many processes run, how long they wait (`MACHINE`), or what is
 imported: that is for the person at the keyboard.
+
+A key that a folder lacks has its default, which must be what the run did; one that is
+gone or unknown is passed over.
 """
 
+import functools
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
+from absl import logging
 from etils import epath
 
-from gpt1_jax.config import find_job, load_known
+from gpt1_jax.config import find_job, load_flat
 from gpt1_jax.config.checks import (
-    Local,
-    Newer,
+    MACHINE,
     check_encodable,
+    keys_of,
     marked_keys,
     require,
 )
+from gpt1_jax.config.flat import flatten, replace_gone
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError
-from gpt1_jax.formats import FORMAT, RUN_FOLDER, VERSION
-
-Config = TypeVar("Config", bound=JobConfig)
+from gpt1_jax.formats import FORMAT, RUN_FOLDER, VERSION, is_newer
 
 # An object's key that says which of its nulls stand for numbers that JSON lacks:
 # {"loss": null, "not_finite": {"loss": "NaN"}}.
 NOT_FINITE = "not_finite"
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-RENAMED = {"data.jsonl_field": "data.text_field"}  # keys of 1.0
-# Two ways of 1.0 to share the work of a step, which never changed what it computes: a
-# key that is gone, with the value that did nothing, and a value, with today's nearest.
-GONE = {"mesh.tensor_parallelism": 1}
-REPLACED = {"mesh.sharding": ("optimizer", "full")}
 
 
 def read_json(path: epath.PathLike) -> dict[str, Any]:
@@ -92,20 +92,61 @@ def saved_values(config: JobConfig) -> dict[str, Any]:
 def read_values(path: epath.PathLike) -> dict[str, Any]:
     """The values of the configuration in a run folder's `config.json`.
 
+    A line names keys that are unknown, such as a note.
+
     Raises:
-      UserError: if the file is damaged, or the run folder is of another format.
+      UserError: if the file is damaged, or the run folder is of another format; if a
+        later version wrote it, with keys that this one does not know.
     """
     values = read_json(path)
     if "job" in values:  # else it is not a run's
         RUN_FOLDER.check(values, epath.Path(path).parent)
-    return {key: values[key] for key in values if key not in (FORMAT, VERSION)}
+    version = values.pop(VERSION, None)
+    values.pop(FORMAT, None)
+    try:
+        unknown = unknown_keys(values)
+    except (UserError, RecursionError):  # `load_values` says what is wrong
+        unknown = []
+    if unknown:
+        named = ", ".join(unknown)
+        require(
+            not is_newer(version),
+            f"{path} is of gpt1_jax {version}, which is newer, and has keys that this "
+            f"version does not know: {named}. Use that version.",
+        )
+        _say_ignored(os.fspath(path), named)
+    return values
+
+
+@functools.cache  # once for each file
+def _say_ignored(path: str, named: str) -> None:
+    logging.warning("%s has unknown keys, which are ignored: %s.", path, named)
+
+
+def unknown_keys(values: Mapping[str, Any]) -> list[str]:
+    """The flat keys of a saved configuration that its job does not have.
+
+    Those that take the place of a section, or make one of a value, are not among them.
+
+    Raises:
+      UserError: if it names no known job.
+    """
+    cls = find_job(values.get("job")).config_class()
+    known = [each.name for each in keys_of(cls)]
+
+    def is_nested(key: str) -> bool:
+        return any(f"{each}.".startswith(f"{key}.") for each in known) or any(
+            key.startswith(f"{each}.") for each in known
+        )
+
+    found, _ = replace_gone(flatten(values))
+    return [key for key in found if not is_nested(key)]
 
 
 def load_saved(path: epath.PathLike) -> Any:
     """The configuration that a run folder was written with.
 
-    Keys that are newer than the folder get the value that reproduces what the run did;
-    keys that only matter to the machine it ran on are reset.
+    Keys that only matter to the machine it ran on have their defaults.
 
     Args:
       path: a `config.json`.
@@ -129,107 +170,25 @@ def load_saved(path: epath.PathLike) -> Any:
 
 def load_values(values: Mapping[str, Any]) -> Any:
     """Builds the configuration from saved values, as `load_saved` does."""
-    return load_known(without_local(add_newer_keys(values)))
+    return load_flat(portable_values(values))
 
 
-def add_newer_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved configuration with all of today's keys, its lists turned into tuples.
+def portable_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved configuration without keys that only matter to one machine, flat.
 
     Raises:
       UserError: if it names no known job.
     """
-    newer = newer_keys(find_job(values.get("job")).config_class())
-    return unflatten({**newer, **flatten(values)})
+    machine = marked_keys(find_job(values.get("job")).config_class(), MACHINE)
+    return {k: v for k, v in known_values(values).items() if k not in machine}
 
 
-def keep_newer_keys_neutral(
-    config: Config, saved: Mapping[str, Any]
-) -> tuple[Config, list[str]]:
-    """The configuration with which a run resumes in an earlier version's folder.
-
-    Args:
-      config: the configuration given now.
-      saved: the values in the folder's `config.json`.
-
-    Returns:
-      The configuration with the neutral value of every key that the folder lacks, and
-      a sentence for each value that differs from the one given or that is gone.
-    """
-    given, held = flatten(config.to_dict()), flatten(saved)
-    notes = [
-        f"config.{key}={value!r} is gone since this run began, which continues with "
-        f"config.mesh.sharding={given.get('mesh.sharding')!r}."
-        for key, value in _flat(saved)
-        if (key in GONE and value != GONE[key])
-        or (key in REPLACED and value == REPLACED[key][0])
-    ]
-    changed = {
-        key: value
-        for key, value in newer_keys(type(config)).items()
-        if key not in held and given.get(key) != value
-    }
-    if not changed:
-        return config, notes
-    notes += [
-        f"config.{key} is newer than this run, which continues with {value!r}."
-        for key, value in changed.items()
-    ]
-    return load_known(unflatten({**given, **changed})), notes
-
-
-def newer_keys(cls: Any) -> dict[str, Any]:
-    """The keys that earlier folders may lack, and the values to use instead."""
-    return {key: newer.neutral for key, newer in marked_keys(cls, Newer).items()}
-
-
-def without_local(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration in which keys that only matter to one machine are reset."""
-    local = marked_keys(find_job(values.get("job")).config_class(), Local)
-    reset = {key: mark.default for key, mark in local.items()}
-    return unflatten({**flatten(values), **reset})
-
-
-def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a.b": 1}`, as today has it; lists become tuples."""
-    return {
-        RENAMED.get(key, key): _replaced(key, value)
-        for key, value in _flat(tree)
-        if key not in GONE
-    }
-
-
-def _replaced(key: str, value: Any) -> Any:
-    before, now = REPLACED.get(key, (value, value))
-    return now if value == before else value
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        require("." not in key, f"the key {key!r} holds a dot.")
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, _tuples(value)
-
-
-def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `flatten`.
+def known_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a saved configuration whose keys its job has, flat.
 
     Raises:
-      UserError: if a key is both a value and a section.
+      UserError: if it names no known job.
     """
-    tree: dict[str, Any] = {}
-    for key, value in flat.items():
-        *sections, name = key.split(".")
-        place = tree
-        for section in sections:
-            place = place.setdefault(section, {})
-            require(isinstance(place, dict), f"config.{key}: {section!r} is a value.")
-        place[name] = value
-    return tree
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_tuples(each) for each in value)
-    return value
+    unknown = set(unknown_keys(values))
+    found, _ = replace_gone(flatten(values))
+    return {key: value for key, value in found.items() if key not in unknown}

@@ -1,4 +1,4 @@
-"""The sections that jobs share; `configs/` documents every key."""
+"""The sections that jobs share."""
 
 import ast
 import dataclasses
@@ -6,6 +6,8 @@ import os
 from typing import Annotated, Any, ClassVar, Literal
 
 from gpt1_jax.config.checks import (
+    DEFAULT,
+    MACHINE,
     NEWEST,
     ByContent,
     CacheFolder,
@@ -13,12 +15,12 @@ from gpt1_jax.config.checks import (
     File,
     Files,
     Free,
-    Local,
-    Newer,
     NotNegative,
     Positive,
+    RunFolder,
     Section,
     Share,
+    Step,
     TokenizerPlace,
     at_least,
     at_most,
@@ -41,7 +43,7 @@ DropoutRate = Annotated[
 ]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class JobConfig(Section):
     """The keys and defaults of every job's configuration."""
 
@@ -50,8 +52,8 @@ class JobConfig(Section):
     default_step: ClassVar[str] = NEWEST  # the meaning of `DEFAULT`
     adds_head: ClassVar[bool] = False  # whether it adds a head and the special tokens
 
-    job: str
-    preset: Free[str]
+    job: str  # a job of `gpt1_jax.config.JOBS`, or a module outside the package
+    preset: Free[str]  # names the default folder: runs/JOB/PRESET
 
     @property
     def default_workdir(self) -> str:
@@ -79,18 +81,32 @@ class ModelOptions(Section):
 
     section = "model"
 
-    embed_dropout: DropoutRate
-    attn_dropout: DropoutRate
-    resid_dropout: DropoutRate
-    embed_dropout_on: Literal["sum", "matrix", "lookups"]
-    # A run resumes with the forms that its checkpoints record (`runs/forms`).
-    attention_form: Free[Literal["auto", "blocked", "fused", "plain"]]
-    layer_norm_form: Free[Literal["auto", "fused", "plain"]]
-    softmax_rows: Literal["tokens", "tokens+positions"]
-    loss_chunk: NotNegative[int]
-    dtype: DType
-    layer_loop: Free[Literal["unrolled", "scan"]]
-    remat: Free[bool]
+    embed_dropout: DropoutRate = 0.1  # sec. 4.1
+    attn_dropout: DropoutRate = 0.1  # sec. 4.1
+    resid_dropout: DropoutRate = 0.1  # sec. 4.1
+    # Where embedding dropout acts: "sum" = on the sum of token and position vectors;
+    # "matrix" = on the embedding matrix, once per step, for lookup and softmax alike
+    # (released code); "lookups" = on the two vectors separately.
+    embed_dropout_on: Literal["sum", "matrix", "lookups"] = "sum"
+    # The form of attention: "blocked" skips scores hidden by the causal mask, and keeps
+    # no [T, T] array for the backward pass; "fused" uses kernels for TPUs and GPUs that
+    # never form this array, and is "blocked" elsewhere; "plain" is the formula. "auto":
+    # "fused" where it is known to be faster and a check at the start of the run finds
+    # it right, otherwise "blocked". A run resumes with the form that it recorded.
+    attention_form: Free[Literal["auto", "blocked", "fused", "plain"]] = "auto"
+    # The form of LayerNorm: "fused" computes it with the residual sum and its dropout
+    # in one GPU kernel each way, and is "plain" elsewhere. "auto": as for attention.
+    layer_norm_form: Free[Literal["auto", "fused", "plain"]] = "auto"
+    # Output softmax over "tokens", or "tokens+positions" (released code).
+    softmax_rows: Literal["tokens", "tokens+positions"] = "tokens"
+    # Positions whose logits are computed at a time; 0: all.
+    loss_chunk: NotNegative[int] = 0
+    # Operands of matrix products: "float32" or "bfloat16". Parameters, softmax,
+    # LayerNorm and loss are always float32.
+    dtype: DType = "float32"
+    # "scan" compiles faster and runs slower.
+    layer_loop: Free[Literal["unrolled", "scan"]] = "unrolled"
+    remat: Free[bool] = False  # recompute activations in the backward pass
 
     def with_sizes(self, model: "ModelSection") -> "ModelSection":
         """These options with the sizes of a model."""
@@ -99,19 +115,20 @@ class ModelOptions(Section):
         return ModelSection(**options, **model.sizes)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSection(ModelOptions):
-    """The section on the model: its options and sizes.
+    """The section on the model: its options and sizes."""
 
-    An LSTM ignores the sizes and implementations of the Transformer's layers.
-    """
-
+    # "transformer", or "lstm": the paper's baseline (sec. 5), one layer that ignores
+    # num_layers, num_heads, mlp_dim, attn_dropout, attention_form, layer_norm_form,
+    # layer_loop and remat.
     kind: Literal["transformer", "lstm"]
-    num_layers: Size
-    num_heads: Size
-    embed_dim: Positive[Size]
-    mlp_dim: Size
-    lstm_units: Size
+    num_layers: Size  # of the Transformer
+    num_heads: Size  # of each layer; they share embed_dim
+    embed_dim: Positive[Size]  # the width of hidden states and token vectors
+    mlp_dim: Size  # the width inside the feed-forward layers
+    lstm_units: Size  # only for the LSTM
+    # Tokens that the model reads; also the number of learned positions.
     max_seq_len: Annotated[
         Size,
         at_least(2, ": a sequence needs a token to predict and one to predict it from"),
@@ -170,7 +187,7 @@ class ModelSection(ModelOptions):
         return ModelConfig(**vars(self), vocab_size=vocab_size)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(ModelSection):
     """A model to make: the Transformer decoder (sec. 4.1), or the LSTM (sec. 5).
 
@@ -182,15 +199,21 @@ class ModelConfig(ModelSection):
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig(Section):
-    """Which tokenizer turns text into ids."""
+    """Which tokenizer turns text into ids; a run with `init_from` has its origin's."""
 
     section = "tokenizer"
 
-    kind: Literal["sentencepiece", "gpt1", "huggingface"]
-    vocab_size: Positive[int]
-    lowercase: Annotated[bool, Newer(True)]
-    path: TokenizerPlace
-    train_megabytes: Positive[float]
+    # "sentencepiece", trained on the corpus if path is empty; "gpt1": OpenAI's own;
+    # "huggingface": any of the library `tokenizers`.
+    kind: Literal["sentencepiece", "gpt1", "huggingface"] = "sentencepiece"
+    # Entries of a trained one; files have their own number. The paper's 40,000 merges
+    # and 478 symbols (sec. 4.1).
+    vocab_size: Positive[int] = 40478
+    lowercase: bool = True  # as the paper's; False keeps capitals
+    # A saved tokenizer; OpenAI's model/ folder; a .model file of SentencePiece; a
+    # tokenizer.json, its folder or hf://ORG/NAME[@REVISION].
+    path: TokenizerPlace = ""
+    train_megabytes: Positive[float] = 200.0  # at most this much text trains it
 
     def __post_init__(self):
         super().__post_init__()
@@ -221,17 +244,29 @@ class DataConfig(Section):
 
     section = "data"
 
-    source: Literal["builtin", "text", "tfds", "tokens"]
-    train: ByContent[Files]
-    valid: ByContent[Files]
-    valid_fraction: Annotated[float, within("(0, 1)")]
-    text_field: str
-    skip_empty: Annotated[bool, Newer(False)]
-    document_separator: Annotated[str, Newer("")]
-    tfds_feature: str
-    tfds_data_dir: Annotated[ByContent[File], Local("")]
-    cache_dir: CacheFolder
-    num_workers: Annotated[NotNegative[int], Local(0)]
+    # "builtin" documentation, "text" files, "tfds", or files of "tokens".
+    source: Literal["builtin", "text", "tfds", "tokens"] = "builtin"
+    # Files, folders or globs, with commas between them; of tfds NAME:SPLIT.
+    train: ByContent[Files] = ""
+    # As `train`; empty: whole documents are held out from it.
+    valid: ByContent[Files] = ""
+    # Of the bytes, to hold out if `valid` is empty.
+    valid_fraction: Annotated[float, within("(0, 1)")] = 0.02
+    # The field or column to read from JSON, Parquet, CSV and TSV; empty: the lines of
+    # JSON, CSV and TSV are text.
+    text_field: str = "text"
+    skip_empty: bool = False  # pass over records whose text is empty or null
+    # What stands between the documents of a text file: "<|endoftext|>"; empty: a file
+    # is one document.
+    document_separator: str = ""
+    tfds_feature: str = "text"  # the text feature of the dataset
+    # Where TFDS keeps its data; empty: its own default.
+    tfds_data_dir: Annotated[ByContent[File], MACHINE] = ""
+    # Where token shards are kept, gs://.. for several hosts; empty:
+    # $XDG_CACHE_HOME/gpt1_jax or ~/.cache/gpt1_jax.
+    cache_dir: CacheFolder = ""
+    # Processes that tokenise; 0: one for each core.
+    num_workers: Annotated[NotNegative[int], MACHINE] = 0
 
     def __post_init__(self):
         super().__post_init__()
@@ -251,7 +286,7 @@ class DataConfig(Section):
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Section):
     """The optimizer, its schedule and clipping (sec. 4.1; opt.py).
 
@@ -262,18 +297,27 @@ class OptimizerConfig(Section):
 
     section = "optimizer"
 
-    name: Annotated[str, given("config.optimizer.name is empty; use released_adam.")]
-    arguments: str
-    learning_rate: Positive[float]
-    b1: Share
-    b2: Share
-    eps: Positive[float]
-    weight_decay: NotNegative[float]
-    clip_norm: Positive[float]
+    # Or any optimizer of optax, such as "adamw", "lion" or "contrib.muon".
+    name: Annotated[
+        str, given("config.optimizer.name is empty; use released_adam.")
+    ] = RELEASED_ADAM
+    # Further arguments of optax's function: "momentum=0.9,nesterov=True" (sgd).
+    arguments: str = ""
+    learning_rate: Positive[float]  # the highest
+    # b1, b2 and eps are passed to optimizers that have arguments of these names.
+    # Optax's defaults may differ: Lion's b2 is 0.99, Adafactor's eps 1e-30. The run
+    # says so when it begins.
+    b1: Share = 0.9
+    b2: Share = 0.999  # see b1
+    eps: Positive[float] = 1e-8  # see b1
+    weight_decay: NotNegative[float] = 0.01  # of tensors with several dimensions
+    clip_norm: Positive[float] = 1.0  # of all gradients together; the released code's
+    # "cosine" over all steps (released code), "cosine_after_warmup" (optax's form),
+    # "linear" or "constant".
     schedule: Literal["cosine", "cosine_after_warmup", "linear", "constant"]
-    warmup_steps: NotNegative[int]
-    warmup_fraction: Share
-    final_fraction: Share
+    warmup_steps: NotNegative[int] = 0  # updates
+    warmup_fraction: Share = 0.0  # of all updates, instead of warmup_steps
+    final_fraction: Share = 0.0  # of learning_rate, where the schedule ends
 
     def __post_init__(self):
         super().__post_init__()
@@ -356,19 +400,23 @@ class OptimizerConfig(Section):
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig(Section):
     """Length, batch and numerical guards of the training run."""
 
     section = "train"
 
-    num_epochs: Annotated[NotNegative[float], at_most(_LARGEST, ", as steps are")]
-    num_steps: NotNegative[int]
-    batch_size: Positive[int]
-    accumulation_steps: NotNegative[int]
-    max_nonfinite_steps: Free[Positive[int]]
-    matmul_precision: Literal["default", "high", "highest"]
-    compilation_cache_dir: Annotated[File, Local("")]
+    # Passes over the training data.
+    num_epochs: Annotated[NotNegative[float], at_most(_LARGEST, ", as steps are")] = 0.0
+    num_steps: NotNegative[int] = 0  # updates, instead of epochs
+    batch_size: Positive[int]  # sequences or examples of an update, over all devices
+    accumulation_steps: NotNegative[int] = 0  # parts of a batch; 0: the fewest that fit
+    # Skipped updates in a row before the run stops.
+    max_nonfinite_steps: Free[Positive[int]] = 10
+    # "highest" keeps TF32 out of float32 runs.
+    matmul_precision: Literal["default", "high", "highest"] = "default"
+    # Where compiled programs are kept; empty: xla/ in the default of data.cache_dir.
+    compilation_cache_dir: Annotated[File, MACHINE] = ""
 
     def __post_init__(self):
         super().__post_init__()
@@ -401,7 +449,10 @@ class MeshConfig(Section):
 
     section = "mesh"
 
-    sharding: Literal["auto", "replicated", "full"]
+    # What to split over the devices besides the batch: "replicated" = nothing; "full" =
+    # parameters and optimizer state; "auto" = the fastest, "full" on several GPUs or
+    # TPUs.
+    sharding: Literal["auto", "replicated", "full"] = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -410,13 +461,13 @@ class EvalConfig(Section):
 
     section = "eval"
 
-    every_steps: Positive[int]
-    batch_size: Positive[int]
-    max_batches: NotNegative[int]
-    sample_prompt: str
-    sample_tokens: NotNegative[int]
-    sample_temperature: Positive[float]
-    sample_top_k: NotNegative[int]
+    every_steps: Positive[int] = 1000  # updates
+    batch_size: Positive[int] = 64  # sequences
+    max_batches: NotNegative[int] = 0  # how many to validate on, from the first; 0: all
+    sample_prompt: str = ""  # text to continue; empty: a new paragraph
+    sample_tokens: NotNegative[int] = 64  # 0: no sample
+    sample_temperature: Positive[float] = 1.0  # of the softmax that tokens come from
+    sample_top_k: NotNegative[int] = 40  # 0: the whole vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -425,14 +476,18 @@ class SamplingConfig(Section):
 
     section = "sampling"
 
-    max_new_tokens: Positive[int]
-    do_sample: bool
-    temperature: Positive[float]
-    top_k: NotNegative[int]
-    top_p: Annotated[float, within("(0, 1]")]
-    min_p: Annotated[float, within("[0, 1]")]
-    repetition_penalty: Positive[float]
-    stop_strings: tuple[str, ...]
+    max_new_tokens: Positive[int] = 20  # of each continuation
+    do_sample: bool = False  # False: always the most likely token
+    temperature: Positive[float] = 1.0  # of the softmax; below 1 likely tokens gain
+    top_k: NotNegative[int] = 50  # draw from the k most likely tokens; 0: from all
+    # Draw from the most likely that together have this probability.
+    top_p: Annotated[float, within("(0, 1]")] = 1.0
+    # Draw from tokens at least this fraction as likely as the best.
+    min_p: Annotated[float, within("[0, 1]")] = 0.0
+    # Above 1 makes tokens of the text so far rarer.
+    repetition_penalty: Positive[float] = 1.0
+    # Texts that end a continuation and stay in it.
+    stop_strings: tuple[str, ...] = ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -443,17 +498,7 @@ class SamplingConfig(Section):
         )
 
 
-# The values that transformers' GenerationConfig has.
-DEFAULT_SAMPLING = SamplingConfig(
-    max_new_tokens=20,
-    do_sample=False,
-    temperature=1.0,
-    top_k=50,
-    top_p=1.0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    stop_strings=(),
-)
+DEFAULT_SAMPLING = SamplingConfig()  # as transformers' GenerationConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -462,14 +507,20 @@ class CheckpointConfig(Section):
 
     section = "checkpoint"
 
-    every_steps: Positive[int]
+    every_steps: Positive[int] = 1000  # updates; fine-tuning also saves where it scores
+    # The newest saved steps to keep.
     keep_latest: Annotated[
         int, at_least(2, ": the newest checkpoint may turn out to be damaged")
-    ]
-    keep_best: NotNegative[int]
+    ] = 2
+    # How many more to keep: those with the best validation loss, or task metric.
+    keep_best: NotNegative[int] = 1
+    # Save at least this often by the clock, beside every_steps; 0: never.
+    every_minutes: Annotated[
+        NotNegative[float], at_most(1_000_000, "; 0 saves by steps alone")
+    ] = 0.0
 
 
-_at_most_for_days = at_most(1_000_000, "; 0 minutes watch nothing")
+_at_most_for_days = at_most(1_000_000, ", which is days")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -478,15 +529,20 @@ class DistributedConfig(Section):
 
     section = "distributed"
 
-    initialization_seconds: Annotated[Positive[int], _at_most_for_days, Local(300)]
+    # For all processes to join.
+    initialization_seconds: Annotated[Positive[int], _at_most_for_days, MACHINE] = 300
+    # Of silence until a process counts as dead.
     heartbeat_seconds: Annotated[
         int,
         at_least(10, ", or a busy process is taken for a dead one"),
         _at_most_for_days,
-        Local(100),
-    ]
-    shutdown_seconds: Annotated[Positive[int], _at_most_for_days, Local(300)]
-    stuck_minutes: Annotated[NotNegative[float], _at_most_for_days, Local(30.0)]
+        MACHINE,
+    ] = 100
+    # For all processes to leave.
+    shutdown_seconds: Annotated[Positive[int], _at_most_for_days, MACHINE] = 300
+    # Minutes without a step, evaluation batch or save until a process, even a single
+    # one, counts as stuck, shows where and exits with 75; 0: never.
+    stuck_minutes: Annotated[NotNegative[float], _at_most_for_days, MACHINE] = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -495,11 +551,30 @@ class LogConfig(Section):
 
     section = "log"
 
-    every_steps: Positive[int]
-    tensorboard: bool
-    wandb: Annotated[bool, Newer(False)]
-    profile_first_step: NotNegative[int]
-    profile_steps: NotNegative[int]
+    every_steps: Positive[int] = 50  # updates
+    tensorboard: bool = True  # write event files for TensorBoard
+    wandb: bool = False  # Weights & Biases, of the extra wandb
+    profile_first_step: NotNegative[int] = 10  # where the trace starts, if any
+    profile_steps: NotNegative[int] = 0  # how many updates to trace
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig(JobConfig):
+    """The keys of both training jobs, most of which `training.fit` reads."""
+
+    # The folder of a run to start from, the origin: its weights, tokenizer and sizes
+    # take the place of `tokenizer` and `model`. Empty: no origin.
+    init_from: RunFolder = ""
+    # The origin's saved step: "default" (a fine-tuned run's best, any other run's
+    # newest), "newest", "best" or a number.
+    step: ByContent[Step] = DEFAULT
+    model: ModelOptions
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    mesh: Free[MeshConfig]
+    checkpoint: Free[CheckpointConfig]
+    log: Free[LogConfig]
+    distributed: DistributedConfig
 
 
 def compilation_cache(configured: str) -> str:

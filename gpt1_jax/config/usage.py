@@ -2,46 +2,46 @@
 
 import difflib
 import importlib.util
-import re
-from collections.abc import Sequence
+import inspect
+import traceback
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from absl import flags
 
-from gpt1_jax.config.saved import RENAMED, flatten
+from gpt1_jax.config import find_job, know_job
+from gpt1_jax.config.checks import require
+from gpt1_jax.config.flat import RENAMED, flatten
+from gpt1_jax.config.keys import describe_values
 from gpt1_jax.errors import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"  # in a checkout, a link to configs/
 _FLAG = "--config="
+_FLAGS = ("config", "workdir", "distributed", "verbosity", "help")
 
 
 def find_configs(argv: Sequence[str]) -> list[str]:
     """The arguments, with `--config=configs/NAME.py` working outside a checkout too.
 
-    `--config configs/NAME.py` becomes one argument.
+    `--config configs/NAME.py` becomes one argument. The keys that are set are looked
+    for in what the file makes.
 
     Raises:
       FileNotFoundError: if the file is neither there nor one of the program's own.
+      UserError: if it has an error, or lacks the preset or a key that is set.
     """
     found = _joined(argv)
     for index, argument in enumerate(found):
-        if not argument.startswith(_FLAG):
-            continue
-        path, colon, preset = argument.removeprefix(_FLAG).partition(":")
-        own = CONFIGS / Path(path).name
-        if Path(path).exists():
-            continue
-        if path != f"configs/{own.name}" or not own.exists():
-            names = ", ".join(f"configs/{each.name}" for each in own_files())
-            near = difflib.get_close_matches(own.stem, [e.stem for e in own_files()], 1)
-            meant = f" Did you mean configs/{near[0]}.py?" if near else ""
-            raise FileNotFoundError(
-                f"--config={path}: there is no such file.{meant} The program has "
-                f"{names}."
-            )
-        found[index] = f"{_FLAG}{own}{colon}{preset}"
+        if argument.startswith(_FLAG):
+            path, colon, preset = argument.removeprefix(_FLAG).partition(":")
+            file = _find_file(path)
+            if file != Path(path):
+                found[index] = f"{_FLAG}{file}{colon}{preset}"
+            values = get_config(file, preset).to_dict()
+            for flag in found:
+                _check_key(flag, values)
     return found
 
 
@@ -54,10 +54,54 @@ def _joined(argv: Sequence[str]) -> list[str]:
     return found
 
 
-def _named(argv: Sequence[str]) -> str:
-    """The value of `--config`; "" if there is none."""
-    values = (x.removeprefix(_FLAG) for x in _joined(argv) if x.startswith(_FLAG))
-    return next(values, "")
+def _find_file(path: str) -> Path:
+    """A configuration file, or the program's own of this name."""
+    own = CONFIGS / Path(path).name
+    if Path(path).exists():
+        return Path(path)
+    if path == f"configs/{own.name}" and own.exists():
+        return own
+    names = {each.stem: f"configs/{each.name}" for each in own_files()}
+    near = difflib.get_close_matches(own.stem, names, 1)
+    meant = f" Did you mean {names[near[0]]}?" if near else ""
+    raise FileNotFoundError(
+        f"--config={path}: there is no such file.{meant} The program has "
+        f"{', '.join(names.values())}."
+    )
+
+
+def _did_you_mean(names: Sequence[str]) -> str:
+    """The end of a sentence on an unknown name, with those that may be meant."""
+    return f"; did you mean {' or '.join(names)}?" if names else "."
+
+
+def _near_keys(key: str, known: Iterable[str]) -> list[str]:
+    """The flags of keys that may be meant: in another section, or nearly so called."""
+    if key in RENAMED:
+        return [f"--config.{RENAMED[key]}"]
+    names = list(known)
+    last = key.rpartition(".")[2]
+    same = [each for each in names if each.rpartition(".")[2] == last]
+    near = same or difflib.get_close_matches(key, names, 1)
+    return [f"--config.{each}" for each in near]
+
+
+def _check_key(flag: str, values: dict[str, Any]) -> None:
+    """Refuses a flag that sets a key which the configuration does not have."""
+    name = flag.partition("=")[0].lstrip("-")
+    key = name.partition("config.")[2].partition("[")[0]
+    if not (flag.startswith("-") and name.startswith(("config.", "noconfig."))):
+        return
+    known = flatten(values)
+    sections = {each.rpartition(".")[0] for each in known}
+    around = [each for each in known if key.startswith(f"{each}.")]
+    if key in sections:
+        problem = f"config.{key} is a section; set one of its keys."
+    elif around:
+        problem = f"config.{around[0]} is a value, without keys inside it."
+    else:
+        problem = f"there is no such key{_did_you_mean(_near_keys(key, known))}"
+    require(key in known, f"{flag}: {problem}")
 
 
 def own_files() -> list[Path]:
@@ -72,13 +116,10 @@ def defaults(job: str, preset: str) -> dict[str, Any]:
       job: the name of the file.
       preset: one of the file's; "" or an unknown one stands for its default.
     """
-    return _values(CONFIGS / f"{job}.py", preset)
-
-
-def _values(path: Path, preset: str) -> dict[str, Any]:
+    path = CONFIGS / f"{job}.py"
     try:
         return get_config(path, preset).to_dict()
-    except (TypeError, ValueError):  # the file takes no preset, or not this one
+    except UserError:  # the file takes no preset, or not this one
         return get_config(path, "").to_dict()
 
 
@@ -86,18 +127,30 @@ def get_config(path: Path, preset: str) -> Any:
     """The ConfigDict that a file makes; `preset` may be empty.
 
     Raises:
-      TypeError, ValueError: if the file takes no preset, or not this one.
+      UserError: if the file takes no preset, or not this one, or has an error.
     """
-    return _load(path).get_config(*([preset] if preset else []))
+    try:
+        make = _load(path).get_config
+        require(
+            not preset or bool(inspect.signature(make).parameters),
+            "this job has no presets; leave out the colon and what follows it.",
+        )
+        return make(*([preset] if preset else []))
+    except UserError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [each.lineno for each in frames if each.filename == str(path)]
+        where = f"{path}, line {lines[-1]}" if lines else str(path)
+        raise UserError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 def describe_usage(argv: Sequence[str]) -> str:
     """Help on the program, or on the job that the arguments name."""
-    for argument in find_configs(argv):
+    for argument in _joined(argv):
         if argument.startswith(_FLAG):
             path, _, preset = argument.removeprefix(_FLAG).partition(":")
-            if Path(path).is_file():
-                return _describe_job(Path(path), preset)
+            return _describe_job(_find_file(path), preset)
     jobs = "\n".join(
         f"  configs/{path.name:<18}{_first_line(_load(path))}" for path in own_files()
     )
@@ -117,16 +170,10 @@ def describe_usage(argv: Sequence[str]) -> str:
 
 
 def _describe_job(path: Path, preset: str) -> str:
-    module = _load(path)
     config = get_config(path, preset)
-    keys = "\n".join(
-        f"  --config.{key}={value!r}"
-        for key, value in flatten(config.to_dict()).items()
-    )
-    return (
-        f"{(module.__doc__ or '').strip()}\n\nKeys and their values; {path} says what "
-        f"each is:\n\n{keys}"
-    )
+    know_job(config.job)
+    keys = describe_values(find_job(config.job).config_class(), config.to_dict())
+    return f"{(_load(path).__doc__ or '').strip()}\n\nKeys and their values:\n\n{keys}"
 
 
 def _load(path: Path) -> ModuleType:
@@ -149,9 +196,9 @@ def refuse_words(words: Sequence[str], argv: Sequence[str]) -> str:
       words: these arguments.
       argv: all of them.
     """
-    config = _named(argv)
-    if config and ":" not in config and words[0].isidentifier():
-        meant = f"{_FLAG}{config}:{words[0]}"
+    named = [each for each in _joined(argv) if each.startswith(_FLAG)]
+    if named and ":" not in named[0] and words[0].isidentifier():
+        meant = f"{named[0]}:{words[0]}"
         return f"unexpected {words[0]!r}; a preset follows a colon: {meant}"
     return (
         f"unexpected arguments {list(words)}; set values with "
@@ -163,53 +210,16 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
     """Explains in one line what is wrong with the arguments.
 
     Args:
-      error: the flag parser's error.
+      error: that of `find_configs` or the flag parser.
       argv: the arguments.
     """
-    if isinstance(error, flags.UnrecognizedFlagError):
-        return _explain_unknown_flag(error.flagname, argv)
-    text = str(error.args[0] if error.args else error)
-    text = " ".join(text.replace("\\n", " ").replace("\\", "").split())
-    if unknown := re.match(r"[\"']+(\w+)'(?: Did you mean \"(\w+)\")?", text):
-        key, meant = unknown.groups()
-        named = re.compile(rf"\.{key}[.=]")
-        flag = next(filter(named.search, argv), f"--config..{key}")
-        hint = f"; did you mean {meant}?" if meant else _with_section(key, argv)
-        return f"{flag}: there is no key {key!r}{hint}"
-    if "Traceback" in text:  # in a configuration file; its last line says enough
-        text = re.split(r"(?<![A-Za-z.])[A-Za-z.]+(?:Error|Exception): ", text)[-1]
-    else:
-        for key in _keys(argv):
-            if flag := next((arg for arg in argv if f"--config.{key}." in arg), ""):
-                return f"{flag}: config.{key} is a value, without keys of its own."
-    if unknown := re.search(r"has no preset '(.*)'; choose one of (.*)\.", text):
-        near = difflib.get_close_matches(unknown[1], unknown[2].split(", "), 1)
-        text += f" Did you mean {near[0]}?" if near else ""
-    if text.startswith("get_config() takes 0 positional arguments"):
-        return "this job has no presets; leave out the colon and what follows it."
-    return text or type(error).__name__
-
-
-def _with_section(key: str, argv: Sequence[str]) -> str:
-    """A hint to keys of this name, now or earlier; a full stop if there are none."""
-    keys = {**{each: each for each in _keys(argv)}, **RENAMED}
-    meant = [f"--config.{keys[each]}" for each in keys if each.endswith(f".{key}")]
-    return f"; did you mean {' or '.join(meant)}?" if meant else "."
-
-
-def _keys(argv: Sequence[str]) -> list[str]:
-    """The keys of the configuration that is named; none if it cannot be read."""
-    path, _, preset = _named(argv).partition(":")
-    files = [each for each in (Path(path), CONFIGS / Path(path).name) if each.is_file()]
-    return list(flatten(_values(files[0], preset))) if files else []
-
-
-def _explain_unknown_flag(name: str, argv: Sequence[str]) -> str:
-    """A key without `config.` or its section, or a slip of the pen."""
-    keys = _keys(argv)
-    own = ["config", "workdir", "distributed", "verbosity", "help"]
-    meant = [key for key in keys if key == name or key.endswith(f".{name}")]
-    near = difflib.get_close_matches(name, [*own, *keys], 1)
-    known = [f"config.{each}" if each in keys else each for each in meant or near]
-    hint = f"; did you mean {' or '.join(f'--{each}' for each in known)}?"
-    return f"--{name}: there is no such flag{hint if known else '.'}"
+    if not isinstance(error, flags.UnrecognizedFlagError):
+        return " ".join(str(error).split()) or type(error).__name__
+    keys: list[str] = []
+    for argument in _joined(argv):
+        if argument.startswith(_FLAG):
+            path, _, preset = argument.removeprefix(_FLAG).partition(":")
+            keys = list(flatten(get_config(_find_file(path), preset).to_dict()))
+    own = difflib.get_close_matches(error.flagname, _FLAGS, 1)
+    meant = [f"--{each}" for each in own] or _near_keys(error.flagname, keys)
+    return f"--{error.flagname}: there is no such flag{_did_you_mean(meant)}"

@@ -89,6 +89,7 @@ def own(
     folder: epath.PathLike,
     lease_file: str,
     watching: Callable[[Mapping[str, Any]], None],
+    seconds: float = _POLL_SECONDS,
 ) -> Iterator[None]:
     """Owns a folder while the block runs.
 
@@ -96,6 +97,7 @@ def own(
       folder: the folder, which exists.
       lease_file: the name of the lease in it.
       watching: told whose lease it is that may still be kept, before that is found out.
+      seconds: how long to wait for another owner on this machine.
 
     Raises:
       Held: if another owner is at work.
@@ -105,7 +107,7 @@ def own(
     with contextlib.ExitStack() as stack:
         locked = False
         if not is_remote(folder):
-            lock = system_lock(Path(folder) / LOCK_FILE, _POLL_SECONDS)
+            lock = system_lock(Path(folder) / LOCK_FILE, seconds)
             try:
                 locked = stack.enter_context(lock)
             except Held:

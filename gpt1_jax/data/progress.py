@@ -94,6 +94,12 @@ class Bar(tqdm.tqdm):
             show_line(self._line(), beside_output=True)
         return True
 
+    def begin_at(self, done: int) -> None:
+        """Leaves what is done so far out of the mean, and of the time left."""
+        self.n = self.initial = done
+        self.start_t = self._time()
+        self.said()
+
     def said(self) -> None:
         """Puts the next line off: the caller has just shown how far the work is."""
         if not self.disable:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from etils import epath
+
 from gpt1_jax.config.sections import DataConfig
 from gpt1_jax.data.documents import TRAIN_KEY, VALID_KEY, Document
 from gpt1_jax.data.files import file_stamp, files_below, json_digest
@@ -19,6 +21,17 @@ class Opened(NamedTuple):
 
     info: Any  # tfds.core.DatasetInfo
     rows: Sequence[Any]  # features by name
+    split: str
+
+    @property
+    def parts(self) -> Sequence[Any]:
+        """The ranges of files that hold the rows, as TFDS describes them."""
+        return self.info.splits[self.split].file_instructions
+
+    @property
+    def files(self) -> list[epath.Path]:
+        """The files that hold the rows."""
+        return [epath.Path(self.info.data_dir) / part.filename for part in self.parts]
 
 
 def open_dataset(
@@ -55,7 +68,7 @@ def open_dataset(
     folder = data_dir or "its default folder"
     try:
         builder = _prepared(name, data_dir) or _prepare(name, data_dir, folder, say)
-        return Opened(builder.info, builder.as_data_source(split))
+        return Opened(builder.info, builder.as_data_source(split), split)
     except _CannotPrepare as error:
         problem, way_out = error.args
         raise MissingData(
@@ -206,14 +219,13 @@ def tfds_documents(
     Raises:
       MissingData, ValueError: as `open_dataset`, or if there is no such feature.
     """
-    info, rows = open_dataset(spec, data_dir, where=f"{key}={spec!r}", say=say)
+    info, rows, split = open_dataset(spec, data_dir, where=f"{key}={spec!r}", say=say)
     features = info.features
     if feature not in features or not isinstance(rows[0][feature], bytes | str):
         raise UserError(
             f"config.data.tfds_feature={feature!r} is not a text feature of "
             f"{info.name}; it has {', '.join(sorted(features))}."
         )
-    split = spec.partition(":")[2]
     files = {each.name: file_stamp(each) for each in files_below(info.data_dir)}
     stamp = (
         f"{info.full_name}-{split}-{feature}-{len(rows)}-{info.dataset_size}-"
@@ -259,6 +271,5 @@ def shared_rows(spec: str, other: str, data_dir: str) -> int:
 
 def _ranges(spec: str, data_dir: str) -> list[tuple[str, int, int]]:
     """The file, first row and last row plus one of each file that a split reads."""
-    info, _ = open_dataset(spec, data_dir, where=spec)
-    instructions = info.splits[spec.partition(":")[2]].file_instructions
-    return [(str(i.filename), i.skip, i.skip + i.take) for i in instructions]
+    parts = open_dataset(spec, data_dir, where=spec).parts
+    return [(str(part.filename), part.skip, part.skip + part.take) for part in parts]

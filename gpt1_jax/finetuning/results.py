@@ -6,20 +6,20 @@ from typing import Any, NamedTuple, cast
 
 from etils import epath
 
-from gpt1_jax.config.checks import Content, marked_keys
+from gpt1_jax.config.checks import CONTENT, marked_keys
 from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
-from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.records import parse_number, read_rows
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RESULTS
-from gpt1_jax.runs.checkpoint_files import saved_steps
-from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE, locate_run, runs_below
+from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE, locate_run
 from gpt1_jax.runs.resume import DIGESTS, fixed_values, saved_digests
+from gpt1_jax.runs.run_folder import RunFolder, find_runs
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.task import Task
 
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may have both
+FILE_DIGESTS = "file_digests"  # in results.json, of the files of data; not in 1.0
 
 
 class Finished(NamedTuple):
@@ -67,7 +67,7 @@ class Finished(NamedTuple):
         for key in ("seeds", "data.seq_len_buckets", "data.unpadded_sizes"):
             del values[key]
         if by_content:
-            paths = marked_keys(FinetuneConfig, Content).keys() - {"init_from", "step"}
+            paths = marked_keys(FinetuneConfig, CONTENT).keys() - {"init_from", "step"}
             values = {k: v for k, v in values.items() if k not in paths}
             values |= saved_digests(self.result)
             values.pop("origin", None)  # `init_from` and `step` name it
@@ -76,8 +76,7 @@ class Finished(NamedTuple):
     @property
     def architecture(self) -> tuple[Any, ...]:
         """Its sizes and its tokenizer's content digest; without one, its origin."""
-        file = self.folder / "tokenizer" / "tokenizer.json"
-        saved = read_json(file).get("content_digest") if file.exists() else None
+        saved = RunFolder(self.folder).about_tokenizer.get("content_digest")
         return (saved or self.config.init_from, *self.model.sizes.values())
 
     @property
@@ -100,13 +99,10 @@ def read_finished(folder: epath.Path) -> Finished | None:
     Raises:
       ValueError: naming the file that is damaged.
     """
-    results, config = folder / RESULTS_FILE, folder / CONFIG_FILE
+    run = RunFolder(folder)
     # Other jobs write results too, and leave out the configuration or name themselves.
-    if not (results.exists() and config.exists()):
-        return None
-    if read_json(config).get("job") != "finetune":
-        return None
-    return Finished(folder, load_saved(config), read_results(results))
+    results = read_results(run) if run.job == "finetune" else None
+    return Finished(folder, run.config, results) if results else None
 
 
 def kept_run(folder: str) -> str:
@@ -118,17 +114,19 @@ def kept_run(folder: str) -> str:
     top = locate_run(folder)
     if (top / CONFIG_FILE).exists() or not (top / ALL_RESULTS_FILE).exists():
         return folder
-    kept = [run for run in runs_below(top) if saved_steps(epath.Path(run))]
+    kept = [str(run.folder) for run in find_runs(top) if run.saved]
     return kept[0] if len(kept) == 1 else folder
 
 
-def read_results(file: epath.Path) -> dict[str, Any]:
-    """The results of a fine-tuned run.
+def read_results(run: RunFolder) -> Mapping[str, Any] | None:
+    """The results of a fine-tuned run; None if it has not finished.
 
     Raises:
       ValueError: if the file holds anything else, or is of another format.
     """
-    results = read_json(file)
+    results, file = run.results, run.folder / RESULTS_FILE
+    if results is None:
+        return None
     RESULTS.check(results, file)
     for name in ("dev", "majority", "bag_of_words", "test", "train"):
         if name == "bag_of_words" and results.get(name) is None:

@@ -6,13 +6,17 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
+from gpt1_jax.config.checks import CONTENT, marked_keys
 from gpt1_jax.config.finetune import FinetuneConfig, Variants
+from gpt1_jax.data.files import find_files
 from gpt1_jax.data.progress import Bar
-from gpt1_jax.finetuning.results import Finished, read_results
+from gpt1_jax.finetuning.results import Finished, read_finished, read_results
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.resume import begin_run
+from gpt1_jax.runs.resume import begin_run, fixed_values, saved_digests
+from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 
 
@@ -66,7 +70,7 @@ def read_result(run: SuiteRun) -> Mapping[str, Any] | None:
     if not (run.folder / RESULTS_FILE).exists():
         return None
     begin_run(run.folder, run.config)
-    return read_results(run.folder / RESULTS_FILE)
+    return read_results(RunFolder(run.folder))
 
 
 def find_repeated(run: SuiteRun, results: Sequence[Result]) -> SuiteRun | None:
@@ -108,6 +112,62 @@ def progress_bar(results: Collection[Mapping[str, Any] | None]) -> Bar:
         initial=sum(result is not None for result in results),
         smoothing=0,
     )
+
+
+def add_others(
+    results: Sequence[Result], planned: Sequence[SuiteRun], folder: epath.Path
+) -> list[Result]:
+    """Adds the finished runs of the same suite that other commands have made.
+
+    They have other seeds or tasks, and nothing else: several commands, such as those of
+    a job array, divide a suite among them.
+
+    Args:
+      results: those of this command's runs.
+      planned: all runs of this command.
+      folder: the suite's folder.
+
+    Returns:
+      All results by task, in the order planned, by variant and by seed.
+    """
+    by_variant = {run.variant: (run, _origin(result)) for run, result in results}
+    own = {run.folder for run in planned}
+    others = []
+    for file in find_files(folder, f"*/*-seed*/{RESULTS_FILE}"):
+        variant = file.parent.name.rpartition("-seed")[0]
+        if file.parent in own or variant not in by_variant:
+            continue
+        found, (like, origin) = read_finished(file.parent), by_variant[variant]
+        if found is None or _origin(found.result) != origin:
+            continue
+        if _is_alike(found.config, like.config):
+            run = SuiteRun(find_task(found.config), variant, found.config, found.folder)
+            others.append((run, found.result))
+    tasks = [*dict.fromkeys(run.task.name for run in planned)]
+    tasks += sorted({run.task.name for run, _ in others}.difference(tasks))
+    variants = [*dict.fromkeys(run.variant for run in planned)]
+
+    def place(result: Result) -> tuple[int, int, int]:
+        run, _ = result
+        task, variant = tasks.index(run.task.name), variants.index(run.variant)
+        return task, variant, run.config.seeds[0]
+
+    return sorted([*results, *others], key=place)
+
+
+def _origin(result: Mapping[str, Any]) -> str | None:
+    """The content digest of the origin of a run."""
+    return saved_digests(result).get("origin")
+
+
+def _is_alike(one: FinetuneConfig, other: FinetuneConfig) -> bool:
+    """Whether two runs differ in nothing but their tasks and seeds, and paths."""
+    free = {"tasks", "seeds", *marked_keys(FinetuneConfig, CONTENT)}
+    first, second = (
+        {k: v for k, v in fixed_values(each.to_dict()).items() if k not in free}
+        for each in (one, other)
+    )
+    return first == second
 
 
 def by_task(results: Sequence[Result]) -> dict[str, dict[str, list[Any]]]:

@@ -74,7 +74,7 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
             if run.exists():
                 remove(run)  # damaged, or half made
             _convert(snapshot, run, named)
-            write_manifest(epath.Path(run), leave_out=())
+            write_manifest(epath.Path(run))
             commit = listing.commit[:12]
             print(f"{address} is commit {commit}, converted to {run}.", flush=True)
     return os.fspath(run)

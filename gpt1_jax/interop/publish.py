@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
+from gpt1_jax.config.convert import ConvertConfig
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.models import ConvertConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import (
     files_below,

@@ -14,9 +14,8 @@ import numpy as np
 
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.runs.milestones import read_milestone
-from gpt1_jax.runs.past_runs import Pretrained
 from gpt1_jax.runs.resume import saved_digests
-from gpt1_jax.runs.steps import milestone_revision
+from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.training.optimizer import make_schedule
 
 TRAJECTORY_FILE = "trajectory.json"
@@ -26,7 +25,7 @@ _MOST_UPDATES = 10**8  # whose learning rates are added up
 
 
 def describe_trajectory(
-    run: Pretrained, saved: Mapping[int, Mapping[str, Any]]
+    run: RunFolder, saved: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Describes the saved steps of a run, as JSON values.
 
@@ -48,7 +47,7 @@ def describe_trajectory(
     for step, metadata in saved.items():
         milestone = read_milestone(metadata)
         steps[str(step)] = {
-            "name": milestone_revision(milestone) if milestone else f"step-{step}",
+            "name": milestone.revision if milestone else f"step-{step}",
             "params_digest": metadata.get("params_digest"),
             "text_read": metadata.get("text_read"),
             "valid_loss": losses.get(step),
@@ -64,7 +63,7 @@ def describe_trajectory(
     }
 
 
-def _learning_rate_sums(run: Pretrained, last_step: int) -> np.ndarray:
+def _learning_rate_sums(run: RunFolder, last_step: int) -> np.ndarray:
     """By step, the sum of the learning rates of all updates before it.
 
     Empty if the number of updates is not known, or more than anybody has made.

@@ -17,8 +17,8 @@ from etils import epath
 import gpt1_jax
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import ALL, BEST, DEFAULT, MILESTONES
+from gpt1_jax.config.convert import ConvertConfig
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.models import ConvertConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.data.files import (
     create,
@@ -48,10 +48,9 @@ from gpt1_jax.runs.checkpoint_files import best_step, saved_metadata
 from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import read_milestone
-from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
 from gpt1_jax.runs.outputs import refuse_used
-from gpt1_jax.runs.past_runs import read_pretrained
-from gpt1_jax.runs.steps import each_step, milestone_revision, open_steps
+from gpt1_jax.runs.run_folder import read_pretrained
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room, output_names
@@ -184,7 +183,7 @@ def _step_folder(asked: str, trained: TrainedRun) -> str:
     """
     milestone = read_milestone(trained.metadata)
     if asked == MILESTONES and milestone:
-        return milestone_revision(milestone)
+        return milestone.revision
     return f"step-{trained.step}" if asked == ALL else ""
 
 

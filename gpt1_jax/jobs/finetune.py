@@ -29,7 +29,12 @@ from gpt1_jax.finetuning.initial_state import (
     open_origins,
 )
 from gpt1_jax.finetuning.prediction import write_predictions
-from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, Finished, predictions_file
+from gpt1_jax.finetuning.results import (
+    ALL_RESULTS_FILE,
+    FILE_DIGESTS,
+    Finished,
+    predictions_file,
+)
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
 from gpt1_jax.finetuning.suite import Result, SuiteRun
@@ -58,7 +63,6 @@ from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
     Best,
     best_step,
-    clear_steps,
     delete_checkpoint,
     newest_metadata,
     saved_steps,
@@ -96,6 +100,7 @@ from gpt1_jax.tasks.batches import (
 from gpt1_jax.tasks.examples import (
     count_training_examples,
     describe_long_examples,
+    file_digests,
     load_task,
 )
 from gpt1_jax.tasks.metrics import METRICS, interval, score_predictions
@@ -128,13 +133,22 @@ class TaskData:
     config: TaskDataConfig
     origin: TrainedRun
     origin_digest: str  # of its parameters
+    file_digests: Mapping[str, str]  # by split, of the files that were read
     seq_lens: Sequence[int]  # lengths that batches are padded to
     splits: Mapping[str, EncodedExamples]
 
-    def serve(self, run: SuiteRun, origin: TrainedRun) -> bool:
-        """Whether a run that starts from an origin reads these examples."""
-        same = self.task.name == run.task.name and self.config == run.config.data
-        return same and self.origin is origin
+    def identity(self, config: FinetuneConfig) -> Identity:
+        """The identity of the training that checkpoints and results belong to."""
+        names = {"train": "training", "dev": "dev", "test": "test"}
+        examples = {
+            f"{names[split]} examples": encoded.digest
+            for split, encoded in self.splits.items()
+        }
+        return Identity(
+            config.to_dict(),
+            self.origin.tokenizer.digest,
+            {"origin": self.origin_digest, **examples},
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,10 +163,60 @@ class TaskSetup:
     predict: Predictor
 
 
+class _Shared:
+    """Data and setup of the task at hand, for as long as runs can share them."""
+
+    def __init__(
+        self,
+        origins: Mapping[str, TrainedRun],
+        file_digests: Mapping[str, Mapping[str, str]],
+    ):
+        """Takes the origins by `config.init_from`, and `file_digests` by task."""
+        self._origins, self._files = origins, file_digests
+        self._digests = {name: tree_digest(o.params) for name, o in origins.items()}
+        self._data: TaskData | None = None
+        self._setup: TaskSetup | None = None
+
+    def is_unchanged(self, run: SuiteRun, result: Mapping[str, Any]) -> bool:
+        """Whether a finished run had the same origin, and the same files of data."""
+        files = self._files[run.task.name]
+        origin = saved_digests(result).get("origin")
+        same_origin = origin == self._digests[run.config.init_from]
+        return same_origin and bool(files) and result.get(FILE_DIGESTS) == files
+
+    def data(self, run: SuiteRun) -> TaskData:
+        """The data of a run, read unless the run before it had the same."""
+        name, data = run.config.init_from, self._data
+        if (
+            data is None
+            or (data.task.name, data.config) != (run.task.name, run.config.data)
+            or data.origin is not self._origins[name]
+        ):
+            data = self._data = self._setup = None  # frees memory
+            data = self._data = _read_data(
+                run,
+                self._origins[name],
+                self._digests[name],
+                self._files[run.task.name],
+            )
+        return data
+
+    def setup(self, run: SuiteRun) -> TaskSetup:
+        """The setup of a run, made unless the run before it had the same."""
+        mesh = make_mesh(run.config.mesh.sharding)
+        check_sharing(run.config.train, run.config.eval.batch_size, mesh)
+        data = self.data(run)
+        if self._setup is None or not _serves(self._setup, run):
+            self._setup = None
+            self._setup = _set_up(run, data)
+        return self._setup
+
+
 def run(config: FinetuneConfig, workdir: str) -> None:
     """Fine-tunes on all tasks requested; finished runs are not repeated.
 
-    A single run uses `workdir` itself; several use TASK/VARIANT-seedN below it.
+    A single run uses `workdir` itself; several use TASK/VARIANT-seedN below it. Each
+    owns its folder while it trains, so that several commands can share a suite.
 
     Args:
       config: the job's configuration.
@@ -182,31 +246,11 @@ def run(config: FinetuneConfig, workdir: str) -> None:
         fetched, missing = fetch_tasks(tasks)
         tasks = [fetched.get(task.name, task) for task in tasks]
     planned = suite.plan_runs(variants, tasks, config.seeds, folder)
-    with lock.owned(folder):
-        finished = {run.folder: suite.read_result(run) for run in planned}
-        results, skipped = _run_all(planned, finished, origins, missing)
-        text = _summary(config.suite.compare, results, skipped)
-        if is_main_process():
-            write_whole(folder / TABLE_FILE, text)
-            if len(planned) > 1:
-                write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
-                _draw(config.suite.compare, suite.finished(results), folder)
-                _track(config.log, results, folder)
-                _pack_glue(folder, results)
-    say(text)
-    say(f"Results: {folder / TABLE_FILE}")
-    if len(planned) > 1 and (kept := _describe_kept(results)):
-        say(kept)
+    finished = {run.folder: suite.read_result(run) for run in planned}
+    results, skipped = _run_all(planned, finished, origins, missing)
+    _write_summary(config, folder, planned, results, skipped)
     if results and all(finished[run.folder] for run, _ in results):
         say(_nothing_to_do(folder, results))
-
-
-def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:
-    """Shows the scores of a suite in the trackers that can show a table."""
-    names = [run.variant for run, _ in results]
-    for tracker in map(find_tracker, trackers_in_use(log)):
-        if results and (log_results := getattr(tracker, "log_results", None)):
-            log_results(folder, suite.finished(results), names)
 
 
 def _run_all(
@@ -220,59 +264,102 @@ def _run_all(
     Args:
       planned: the runs.
       finished: the results of each run's folder; None if it has not finished.
-      origins: the runs that they start from, by folder.
+      origins: the runs that they start from, by `config.init_from`.
       missing: by task, why its data cannot be read, as far as that is known; what is
         found out is added.
     """
+    shared = _Shared(origins, _digest_files(planned, finished, missing))
+    _check_finished(planned, finished, shared, missing)
+    _check_training_data([run for run in planned if not finished[run.folder]], missing)
     results: list[Result] = []
     skipped: dict[str, str] = {}
-    _check_training_data([run for run in planned if not finished[run.folder]], missing)
-    data: TaskData | None = None
-    setup: TaskSetup | None = None
-    kept: list[SuiteRun] = []  # as `_kept` says, of the results so far
     with suite.progress_bar(finished.values()) as bar:
         for run in planned:
-            result, task = finished[run.folder], run.task
-            origin = origins[run.config.init_from]
-            has_work = result is None and not _repeats(run, results)
-            if has_work:
-                mesh = make_mesh(run.config.mesh.sharding)
-                check_sharing(run.config.train, run.config.eval.batch_size, mesh)
-            if has_work or (result and saved_digests(result)):
-                known = task.name in missing or (data and data.serve(run, origin))
-                if not known:
-                    data = setup = None  # frees memory
-                    try:
-                        data = _read_data(run, origin)
-                    except MissingData as error:
-                        if has_work and len({each.task.name for each in planned}) == 1:
-                            raise
-                        missing[task.name] = str(error)
-                        left = "Skipping" if has_work else "Cannot compare the data of"
-                        say(f"{left} {task.title}: {error}")
-                    else:
-                        _check_finished(planned, finished, data, origins)
-            if has_work and task.name in missing:
-                skipped[task.name] = missing[task.name]
-            elif has_work and data is not None:
-                if setup is None or not _serves(setup, run):
-                    setup = None
-                    setup = _set_up(run, data)
-                suite_runs = len(planned) > 1  # alone, its folder is the job's
-                with lock.owned(run.folder) if suite_runs else contextlib.nullcontext():
-                    result = _run_one(run, setup)
+            result, name = finished[run.folder], run.task.name
+            if result is None and name in missing:
+                skipped[name] = missing[name]
+            elif result is None and not _repeats(run, results):
+                with lock.owned(run.folder):
+                    # Another command may have finished it meanwhile.
+                    result = suite.read_result(run)
+                    result = result or _run_one(run, shared.setup(run))
                 bar.update()
-            if result is not None:
-                results.append((run, result))
-                if len(planned) > 1 and is_main_process():
-                    before, kept = kept, _kept(results)
-                    for other in (*before, run):
-                        if other.folder not in [each.folder for each in kept]:
-                            _delete_checkpoints(other)
-            else:
+            if result is None:
                 bar.total -= 1
                 bar.refresh()
+                continue
+            results.append((run, result))
+            if len(planned) > 1 and is_main_process():
+                _delete_checkpoints(results)
     return results, skipped
+
+
+def _write_summary(
+    config: FinetuneConfig,
+    folder: epath.Path,
+    planned: Sequence[SuiteRun],
+    results: Sequence[Result],
+    skipped: Mapping[str, str],
+) -> None:
+    """Writes and prints the summary of a command's runs.
+
+    That of a suite also holds the finished runs of commands that share its folder.
+    """
+    is_suite = len(planned) > 1
+    with lock.owned(folder, for_a_moment=True):
+        if is_suite:
+            results = suite.add_others(results, planned, folder)
+        text = _summary(config.suite.compare, results, skipped)
+        if is_main_process():
+            write_whole(folder / TABLE_FILE, text)
+        if is_main_process() and is_suite:
+            _delete_checkpoints(results)
+            write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
+            _draw(config.suite.compare, suite.finished(results), folder)
+            _track(config.log, results, folder)
+            _pack_glue(folder, results)
+    say(text)
+    say(f"Results: {folder / TABLE_FILE}")
+    if is_suite and (kept := _describe_kept(results)):
+        say(kept)
+
+
+def _digest_files(
+    planned: Sequence[SuiteRun],
+    finished: Mapping[epath.Path, Mapping[str, Any] | None],
+    missing: dict[str, str],
+) -> dict[str, Mapping[str, str]]:
+    """Digests of the files of each task, as `file_digests` returns them.
+
+    Tasks whose data is not there are added to `missing`, and said.
+
+    Raises:
+      MissingData: if nothing else is to be done.
+    """
+    found: dict[str, Mapping[str, str]] = {}
+    for run in planned:
+        task, config = run.task, run.config
+        if task.name in found or task.name in missing:
+            continue
+        try:
+            found[task.name] = file_digests(task, config.data)
+        except MissingData as error:
+            runs = [each for each in planned if each.task.name == task.name]
+            has_work = not all(finished[each.folder] for each in runs)
+            if has_work and len(runs) == len(planned):
+                raise
+            missing[task.name] = str(error)
+            left = "Skipping" if has_work else "Cannot compare the data of"
+            say(f"{left} {task.title}: {error}")
+    return found
+
+
+def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:
+    """Shows the scores of a suite in the trackers that can show a table."""
+    names = [run.variant for run, _ in results]
+    for tracker in map(find_tracker, trackers_in_use(log)):
+        if results and (log_results := getattr(tracker, "log_results", None)):
+            log_results(folder, suite.finished(results), names)
 
 
 def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -> None:
@@ -325,18 +412,23 @@ def _serves(setup: TaskSetup, run: SuiteRun) -> bool:
 def _check_finished(
     planned: Sequence[SuiteRun],
     finished: Mapping[epath.Path, Mapping[str, Any] | None],
-    data: TaskData,
-    origins: Mapping[str, TrainedRun],
+    shared: _Shared,
+    missing: Mapping[str, str],
 ) -> None:
     """Refuses finished runs that read other examples, or started from another origin.
+
+    Examples are only encoded, to be compared, if the files that held them are not the
+    same, or if these were not recorded, as up to version 1.0.
 
     Raises:
       UserError: naming what differs.
     """
     for run in planned:
-        result, origin = finished[run.folder], origins[run.config.init_from]
-        if result and saved_digests(result) and data.serve(run, origin):
-            _identity(run.config, data).check(result, run.folder)
+        result = finished[run.folder]
+        if not (result and saved_digests(result)) or run.task.name in missing:
+            continue
+        if not shared.is_unchanged(run, result):
+            shared.data(run).identity(run.config).check(result, run.folder)
 
 
 def _shared(config: FinetuneConfig) -> FinetuneConfig:
@@ -344,20 +436,22 @@ def _shared(config: FinetuneConfig) -> FinetuneConfig:
     return dataclasses.replace(config, seeds=(0,), transfer_layers="all")
 
 
-def _read_data(run: SuiteRun, origin: TrainedRun) -> TaskData:
-    """Reads a task's examples.
-
-    Raises:
-      MissingData: if the examples are not there.
-    """
+def _read_data(
+    run: SuiteRun,
+    origin: TrainedRun,
+    origin_digest: str,
+    file_digests: Mapping[str, str],
+) -> TaskData:
+    """Reads and encodes a task's examples."""
     task, config = run.task, run.config
     model = finetuned_model(origin, config.model)
     seq_lens = padded_lengths(config.data, model.max_seq_len)
     splits = load_task(task, config.data, origin.tokenizer, seq_lens[-1])
     if long := describe_long_examples(task, splits, seq_lens[-1]):
         say(f"{task.title}: {long}")
-    digest = tree_digest(origin.params)
-    return TaskData(task, config.data, origin, digest, seq_lens, splits)
+    return TaskData(
+        task, config.data, origin, origin_digest, file_digests, seq_lens, splits
+    )
 
 
 def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
@@ -471,7 +565,6 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> int:
 def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     """Takes one run to its end; returns its results."""
     folder = run.folder
-    clear_steps(folder)
     config = begin_run(folder, run.config)
     run_folder.write_config_and_tokenizer(folder, config, setup.data.origin.tokenizer)
     say(_description(config, setup))
@@ -514,7 +607,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
     return Run(
         config=config,
         folder=folder,
-        identity=_identity(config, data),
+        identity=data.identity(config),
         num_steps=len(batches),
         computation=dataclasses.replace(
             setup.computation,
@@ -535,21 +628,6 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
     )
 
 
-def _identity(config: FinetuneConfig, data: TaskData) -> Identity:
-    """The identity of the training that checkpoints and results belong to."""
-    splits = data.splits
-    digests = {
-        f"{long} examples": splits[name].digest
-        for name, long in (("train", "training"), ("dev", "dev"), ("test", "test"))
-        if name in splits
-    }
-    return Identity(
-        config.to_dict(),
-        data.origin.tokenizer.digest,
-        {"origin": data.origin_digest, **digests},
-    )
-
-
 def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
     """Scores the best checkpoint of a run and writes its predictions."""
     config, task, splits = run.config, run.task, setup.data.splits
@@ -565,7 +643,8 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         "best_step": best.step,
         "train_examples": len(train),
         "majority": majority_baseline(task, train, dev),
-        **digests_record(_identity(config, setup.data).digests),
+        **digests_record(setup.data.identity(config).digests),
+        FILE_DIGESTS: dict(setup.data.file_digests),
     }
     for name in ("dev", "test"):
         if name in splits:
@@ -613,11 +692,6 @@ def _report(
     return scores
 
 
-def _kept(results: Sequence[Result]) -> list[SuiteRun]:
-    """The runs of a suite that keep their checkpoints: the best on one's own task."""
-    return [run for run in suite.best_runs(results) if run.task.name == CUSTOM_TASK]
-
-
 def _describe_kept(results: Sequence[Result]) -> str:
     """Says which checkpoints of a suite's runs are deleted; "" if none is."""
     folders = [run.folder for run, _ in results]
@@ -628,26 +702,32 @@ def _describe_kept(results: Sequence[Result]) -> str:
     return f"Checkpoints are deleted, {of}unless --config.suite.keep_checkpoints=True."
 
 
-def _delete_checkpoints(run: SuiteRun) -> None:
-    """Deletes the checkpoints of a finished run of a suite, unless they are kept.
+def _delete_checkpoints(results: Sequence[Result]) -> None:
+    """Deletes the checkpoints of a suite's finished runs that need not be kept.
 
-    A run that finished before may still have some, if its program was killed while it
-    deleted them. A run that was made alone, or configured to keep them, keeps them.
+    Kept are those of the best run on one's own task, of runs that were made alone, and
+    of those configured to keep them.
     """
-    folder = run.folder
-    directory = folder / "checkpoints"
-    by_itself = (folder / TABLE_FILE).exists()
-    if not directory.exists() or by_itself or run.config.suite.keep_checkpoints:
-        return
-    saved = folder / run_folder.CONFIG_FILE
-    if not saved.exists() or load_saved(saved).suite.keep_checkpoints:
-        return
-    for step in saved_steps(folder):
-        delete_checkpoint(directory / str(step))
-    directory.rmtree()
+    saved = [each for each in results if (each[0].folder / "checkpoints").exists()]
+    # Of equally good runs, one that has its checkpoints.
+    best = suite.best_runs([*saved, *results])
+    kept = [run.folder for run in best if run.task.name == CUSTOM_TASK]
+    for run, _ in saved:
+        by_itself = (run.folder / TABLE_FILE).exists()
+        if run.folder in kept or by_itself or run.config.suite.keep_checkpoints:
+            continue
+        config = run.folder / run_folder.CONFIG_FILE
+        if not config.exists() or load_saved(config).suite.keep_checkpoints:
+            continue
+        with contextlib.suppress(FileNotFoundError):  # another command deletes them too
+            for step in saved_steps(run.folder):
+                delete_checkpoint(run.folder / "checkpoints" / str(step))
+            (run.folder / "checkpoints").rmtree()
 
 
-def _summary(compare: str, results: list[Result], skipped: Mapping[str, str]) -> str:
+def _summary(
+    compare: str, results: Sequence[Result], skipped: Mapping[str, str]
+) -> str:
     """The tables of `results.md`."""
     runs = suite.finished(results)
     if runs and all(run.is_own for run in runs) and compare in ("", "scratch"):
@@ -670,7 +750,7 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
         say(f"Plot: {plot}")
 
 
-def _nothing_to_do(folder: epath.Path, results: list[Result]) -> str:
+def _nothing_to_do(folder: epath.Path, results: Sequence[Result]) -> str:
     """Says that all runs had finished, and that only their summary is written again."""
     if len(results) > 1:
         return f"Nothing to do: all {len(results)} runs in {folder} had finished."
@@ -678,7 +758,7 @@ def _nothing_to_do(folder: epath.Path, results: list[Result]) -> str:
     return f"Nothing to do: the run in {folder} had finished; its best step is {best}."
 
 
-def _pack_glue(folder: epath.Path, results: list[Result]) -> None:
+def _pack_glue(folder: epath.Path, results: Sequence[Result]) -> None:
     """Writes a zip for the leaderboard, of each task's run with the best dev score."""
     submitted = [each for each in results if (each[0].folder / "glue").exists()]
     if submitted:

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from gpt1_jax.config.models import GenerateConfig
+from gpt1_jax.config.generate import GenerateConfig
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import format_json, locate, write_whole
 from gpt1_jax.data.records import cell_text, read_input, require_column

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpt1_jax.config.models import PredictConfig
+from gpt1_jax.config.predict import PredictConfig
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.records import plain_lines, read_input
 from gpt1_jax.data.text_files import split_lines

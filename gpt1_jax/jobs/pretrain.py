@@ -22,7 +22,6 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
-    clear_steps,
     newest_digests,
     newest_metadata,
     read_scores,
@@ -95,7 +94,6 @@ def run(config: PretrainConfig, workdir: str) -> None:
     refuse_name(folder, to_save=True)
     check_optimizer(config.optimizer)
     with lock.owned(folder):
-        clear_steps(folder)
         config, origin = resolve_origin(config, folder)
         config = begin_run(folder, config)
         devices.configure(config.train.matmul_precision, config.train.compilation_cache)

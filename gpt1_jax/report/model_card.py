@@ -8,8 +8,8 @@ from etils import epath
 from gpt1_jax.interop.repository import describe_folder
 from gpt1_jax.model import costs
 from gpt1_jax.report.markdown import code_block, counted, escape, markdown_table
-from gpt1_jax.runs.forms import TITLES, describe_form
-from gpt1_jax.runs.past_runs import Pretrained
+from gpt1_jax.runs.forms import describe_forms
+from gpt1_jax.runs.run_folder import RunFolder
 
 UNKNOWN = "not recorded"
 _OPTIMIZERS = {
@@ -28,7 +28,7 @@ _CORPORA = {
 }
 
 
-def model_card(run: Pretrained, before: int = 0) -> str:
+def model_card(run: RunFolder, before: int = 0) -> str:
     """The card as Markdown, without a heading.
 
     Args:
@@ -73,7 +73,7 @@ def _place(folder: epath.Path) -> str:
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
-def _model(run: Pretrained) -> str:
+def _model(run: RunFolder) -> str:
     model = run.model
     if model.kind == "lstm":
         kind, inside = "LSTM", ""
@@ -86,14 +86,14 @@ def _model(run: Pretrained) -> str:
     )
 
 
-def _tokenizer(run: Pretrained) -> str:
+def _tokenizer(run: RunFolder) -> str:
     kind = run.config.tokenizer.kind
     names = {"gpt1": "GPT-1's own BPE", "sentencepiece": "SentencePiece"}
     names["huggingface"] = "a tokenizer.json of Hugging Face"
     return f"{names.get(kind, escape(kind))}, {run.model.vocab_size:,} entries"
 
 
-def _corpus(run: Pretrained) -> str:
+def _corpus(run: RunFolder) -> str:
     data = run.config.data
     text = _CORPORA[data.source]
     if data.source != "builtin":
@@ -103,7 +103,7 @@ def _corpus(run: Pretrained) -> str:
     return text
 
 
-def _training(run: Pretrained) -> str:
+def _training(run: RunFolder) -> str:
     planned = f"{run.num_steps:,}" if run.num_steps else UNKNOWN
     return (
         f"{planned} updates of {run.config.train.batch_size:,} sequences "
@@ -111,7 +111,7 @@ def _training(run: Pretrained) -> str:
     )
 
 
-def _start(run: Pretrained) -> str:
+def _start(run: RunFolder) -> str:
     config = run.config
     if not config.init_from:
         return "random weights"
@@ -127,7 +127,7 @@ def describe_step(step: int | str) -> str:
     return f"step {int(step):,}" if number else f"its {step} step"
 
 
-def _read(run: Pretrained, before: int) -> str:
+def _read(run: RunFolder, before: int) -> str:
     epochs = UNKNOWN
     if run.corpus_tokens:
         own = (run.step - run.taken_over) * run.tokens_per_step
@@ -142,7 +142,7 @@ def _read(run: Pretrained, before: int) -> str:
     return f"{read}{taken_over}, {run.tokens:,} tokens; epochs: {epochs}{earlier}"
 
 
-def _optimizer(run: Pretrained) -> str:
+def _optimizer(run: RunFolder) -> str:
     chosen = run.config.optimizer
     name, also = _OPTIMIZERS.get(chosen.name, ""), ""
     if not name:
@@ -164,22 +164,21 @@ def _optimizer(run: Pretrained) -> str:
     )
 
 
-def hardware(run: Pretrained) -> str:
+def hardware(run: RunFolder) -> str:
     """The distinct machines that trained a run."""
     used = dict.fromkeys(f"{s['devices']} ({s['host']})" for s in run.sessions)
     return escape("; ".join(used)) or UNKNOWN
 
 
-def _forms(run: Pretrained) -> str:
+def _forms(run: RunFolder) -> str:
     """The forms of attention and LayerNorm that the last session used."""
     forms = run.sessions[-1].get("forms") if run.sessions else None
     if not forms:  # an LSTM's, or there is no session yet
         return UNKNOWN if run.model.kind == "transformer" else "those of an LSTM"
-    found = (f"{TITLES[name]} {describe_form(forms[name])}" for name in forms)
-    return escape("; ".join(found))
+    return escape("; ".join(describe_forms(forms)))
 
 
-def last_versions(run: Pretrained) -> str:
+def last_versions(run: RunFolder) -> str:
     """The versions of packages that a run was last trained with."""
     if not run.sessions:
         return UNKNOWN
@@ -191,7 +190,7 @@ def list_versions(versions: Mapping[str, str]) -> str:
     return escape(", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
-def _validation(run: Pretrained) -> str:
+def _validation(run: RunFolder) -> str:
     """The last validation loss, in units that are comparable."""
     loss = run.last("valid_loss")
     if loss is None:

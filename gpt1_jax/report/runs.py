@@ -15,8 +15,8 @@ from gpt1_jax.report.studies import (
     read_evaluation,
 )
 from gpt1_jax.runs.folder import locate_run
-from gpt1_jax.runs.past_runs import (
-    Pretrained,
+from gpt1_jax.runs.run_folder import (
+    RunFolder,
     find_folders,
     read_pretrained,
     real_path,
@@ -26,7 +26,7 @@ from gpt1_jax.runs.past_runs import (
 class ReportedRuns(NamedTuple):
     """The runs in a report, in the order of their folders, each folder once."""
 
-    pretrained: Sequence[Pretrained]
+    pretrained: Sequence[RunFolder]
     finetuned: Sequence[Finished]
     studies: Mapping[StudyReport, Sequence[Evaluation]]  # each study, even with none
 

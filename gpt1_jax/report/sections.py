@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpt1_jax.config import JOBS
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.saved import flatten
+from gpt1_jax.config.flat import flatten
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.config.usage import defaults
 from gpt1_jax.finetuning.results import Finished
@@ -52,9 +52,9 @@ from gpt1_jax.report.scores import (
     score_table,
 )
 from gpt1_jax.report.studies import StudyReport
-from gpt1_jax.runs.past_runs import Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
 from gpt1_jax.runs.resume import saved_digests
+from gpt1_jax.runs.run_folder import RunFolder, tokens_before
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 if TYPE_CHECKING:
@@ -256,27 +256,27 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
     return [picture, Text(table), Text(note)]
 
 
-def _untrained(runs: Iterable[Pretrained]) -> str:
+def _untrained(runs: Iterable[RunFolder]) -> str:
     """The losses of uniform guesses at the vocabularies of runs."""
     sizes = {run.model.vocab_size for run in runs}
     return " or ".join(f"{math.log(size):.2f}" for size in sorted(sizes))
 
 
-def short_names(runs: Sequence[Pretrained]) -> dict[str, Pretrained]:
+def short_names(runs: Sequence[RunFolder]) -> dict[str, RunFolder]:
     """Runs by names that tell them apart."""
     folders = [{"init_from": run.folder, "kind": run.model.kind} for run in runs]
     return dict(zip(run_names(folders), runs, strict=True))
 
 
 def _over_tokens(
-    run: Pretrained, metric: str, before: int
+    run: RunFolder, metric: str, before: int
 ) -> tuple[list[float], list[float]]:
     """Tokens read at each record of a metric, and its values."""
     steps, values = run.series(metric)
     return [before + step * run.tokens_per_step for step in steps], values
 
 
-def _speed(name: str, run: Pretrained) -> list[str]:
+def _speed(name: str, run: RunFolder) -> list[str]:
     loss, rates = run.last("valid_loss"), run.series("tokens_per_second")[1]
     shares, seconds = run.series("mfu")[1], run.seconds()
     return [

@@ -5,15 +5,14 @@ lies beside its arrays, and finds, deletes and sets aside whole checkpoints:
 
   checkpoints/STEP/manifest.json      SHA-256 of every file; without it, no checkpoint
   checkpoints/STEP/metadata/metadata  what the state belongs to, and how far it is
-  checkpoints/STEP/score.json      its score, once it has been evaluated
+  checkpoints/STEP/score.json         its score, once it has been evaluated
 """
 
 import contextlib
-import json
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -21,30 +20,35 @@ from etils import epath
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import (
-    create,
     files_below,
     is_remote,
-    json_digest,
     make_folder,
     move,
     sha256,
     write_json,
-    write_whole,
 )
-from gpt1_jax.errors import TryAgain, UserError
-from gpt1_jax.parallel.processes import eventually, gather, is_main_process
+from gpt1_jax.errors import UserError
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.folder import megabytes
-from gpt1_jax.runs.resume import digests_record, saved_digests
+from gpt1_jax.runs.resume import DIGESTS, saved_digests
 
 DAMAGED_FOLDER = "damaged_checkpoints"
 MANIFEST_FILE = "manifest.json"
 SCORE_FILE = "score.json"
-# The name of a checkpoint's manifest once the checkpoint is no longer kept.
-_DELETED_FILE = "deleted.json"
 # Orbax writes this file last to a checkpoint on gs://, where nothing can be renamed.
 _COMMITTED_FILE = "commit_success.txt"
-_METADATA_FILE = "metadata/metadata"  # where orbax puts a JSON item of that name
+# Not in the manifest, as they are written after it.
+UNHASHED = {"_CHECKPOINT_METADATA", _COMMITTED_FILE, SCORE_FILE}
+# Orbax removes folders of this name when training begins again.
+_TEMPORARY = ".orbax-checkpoint-tmp"
+_METADATA_FILE = "metadata/metadata"  # where version 1.0 had orbax put it
+_METADATA_KINDS: Mapping[str, type] = {
+    "config": dict,
+    "tokenizer": str,
+    "params_digest": str,
+    DIGESTS: dict,
+    "data": dict,
+    "text_read": dict,
+}
 
 
 class Damaged(Exception):
@@ -59,95 +63,42 @@ class NoCheckpoint(FileNotFoundError):
 
 
 def saved_steps(folder: epath.Path) -> list[int]:
-    """The steps that a run folder holds, in order.
-
-    A checkpoint whose deletion was interrupted does not count.
-    """
-    return sorted(int(path.name) for path in _named_by_step(folder) if is_saved(path))
+    """The steps that a run folder holds, in order."""
+    directory = folder / "checkpoints"
+    found = directory.iterdir() if directory.exists() else ()
+    named = (path for path in found if re.fullmatch("[0-9]+", path.name))
+    return sorted(int(path.name) for path in named if is_saved(path))
 
 
 def is_saved(checkpoint: epath.Path) -> bool:
-    """Whether a checkpoint is there, and nobody is deleting it."""
-    return checkpoint.is_dir() and not _is_deleted(checkpoint)
+    """Whether a checkpoint is there: all of it was written, and nobody deletes it."""
+    if is_remote(checkpoint):
+        return (checkpoint / _COMMITTED_FILE).exists()
+    return checkpoint.is_dir()
 
 
-@contextlib.contextmanager
-def still_saved(checkpoint: epath.Path) -> Iterator[None]:
-    """Says so if the block fails because the checkpoint has been deleted meanwhile.
+def set_aside(folder: epath.Path, step: int, problem: str) -> None:
+    """Moves a damaged checkpoint out of the way; says so before, as a kill may follow.
 
-    Raises:
-      NoCheckpoint: in place of any exception, if it is no longer there.
+    Args:
+      folder: the run folder.
+      step: the step of the checkpoint.
+      problem: what is wrong with it, for the message.
     """
-    try:
-        yield
-    except Exception as error:
-        if is_saved(checkpoint):
-            raise
-        raise NoCheckpoint(
-            f"The checkpoint {checkpoint} was deleted while it was read: a training is "
-            "at work there, which keeps the newest, the best and its milestones. Name "
-            "one of these."
-        ) from error
+    number = 0
+    while (target := folder / DAMAGED_FOLDER / f"{step}-{number}").exists():
+        number += 1
+    say(
+        f"WARNING: the checkpoint of step {step} is damaged ({problem}); moving it to "
+        f"{target}."
+    )
+    make_folder(target.parent)
+    move(folder / "checkpoints" / str(step), target)
 
 
-def _named_by_step(folder: epath.Path) -> list[epath.Path]:
-    directory = folder / "checkpoints"
-    found = directory.iterdir() if directory.exists() else ()
-    return sorted(path for path in found if re.fullmatch("[0-9]+", path.name))
-
-
-def _is_deleted(checkpoint: epath.Path) -> bool:
-    """Whether a folder is only what a deletion, or a save on gs://, has left."""
-    if (checkpoint / MANIFEST_FILE).exists():
-        return False
-    if is_remote(checkpoint) and not (checkpoint / _COMMITTED_FILE).exists():
-        return True
-    try:
-        return (checkpoint / _DELETED_FILE).exists() or not any(checkpoint.iterdir())
-    except FileNotFoundError:
-        return True
-
-
-def clear_steps(folder: epath.Path) -> list[int]:
-    """Clears a run folder of checkpoints that a quick look shows to be incomplete.
-
-    The main process finishes deletions and saves that a kill interrupted, and sets
-    aside checkpoints that lack a file or have unreadable metadata. Call this as the
-    owner of the folder, on all processes, before anything else reads the steps.
-
-    Returns:
-      The saved steps in order, the same on all processes.
-
-    Raises:
-      ValueError: if there were checkpoints and none is left.
-      TryAgain: if this process does not see the files that the main one sees.
-    """
-    if is_main_process():
-        for path in _named_by_step(folder):
-            if path.is_dir() and _is_deleted(path):
-                delete_checkpoint(path)
-                continue
-            try:
-                check_files(path, lambda names: {_METADATA_FILE})
-            except Damaged as damage:
-                set_aside(folder, path, str(damage))
-                continue
-            if is_remote(path) and not (path / _COMMITTED_FILE).exists():
-                create(path / _COMMITTED_FILE, "")  # all else was written
-    steps: list[int] = json.loads(gather(json.dumps(saved_steps(folder)))[0])
-    if not eventually(lambda: saved_steps(folder) == steps):
-        raise TryAgain(
-            f"This process sees the steps {saved_steps(folder)} in {folder}, process "
-            f"0 sees {steps}. Run the same command again once the disk shows all "
-            "processes the same."
-        )
-    refuse_lost(folder, steps)
-    return steps
-
-
-def refuse_lost(folder: epath.Path, steps: Collection[int]) -> None:
+def refuse_lost(folder: epath.Path) -> None:
     """Refuses to start afresh where all checkpoints are damaged."""
-    if not steps and (folder / DAMAGED_FOLDER).exists():
+    if (folder / DAMAGED_FOLDER).exists():
         raise UserError(
             f"All checkpoints of this run are damaged; they are in "
             f"{folder / DAMAGED_FOLDER}. Move that folder away and run the same "
@@ -155,39 +106,18 @@ def refuse_lost(folder: epath.Path, steps: Collection[int]) -> None:
         )
 
 
-def set_aside(folder: epath.Path, path: epath.Path, problem: str) -> None:
-    """Moves a damaged checkpoint, or a part of it, out of the way.
-
-    It is said before it is done, as the program may be killed in between.
-    """
-    step, *part = path.relative_to(folder / "checkpoints").parts
-    name = "-".join([step, *part])
-    number = 0
-    while (target := folder / DAMAGED_FOLDER / f"{name}-{number}").exists():
-        number += 1
-    size = megabytes(files_bytes(path))
-    say(
-        f"WARNING: the checkpoint of step {step} is damaged ({problem}); moving "
-        f"{'/'.join(part) or 'it'}, {size}, to {target}."
-    )
-    make_folder(target.parent)
-    move(path, target)
-
-
 def delete_checkpoint(checkpoint: epath.Path) -> None:
     """Deletes a checkpoint; killed at any moment, it leaves all of it or none.
 
-    First the manifest gets another name, as a folder without one is no checkpoint; the
-    file of that name is deleted last.
+    Of a checkpoint that is a link, only the link goes.
     """
-    if (checkpoint / MANIFEST_FILE).exists():
-        (checkpoint / MANIFEST_FILE).rename(checkpoint / _DELETED_FILE)
-    for path in checkpoint.iterdir():
-        if path.is_dir():
-            path.rmtree()
-        elif path.name != _DELETED_FILE:
-            path.unlink()
-    checkpoint.rmtree()
+    if os.path.islink(checkpoint):
+        checkpoint.unlink()
+    elif is_remote(checkpoint):
+        (checkpoint / _COMMITTED_FILE).unlink()
+        checkpoint.rmtree()
+    else:
+        checkpoint.rename(checkpoint.with_name(checkpoint.name + _TEMPORARY)).rmtree()
 
 
 # --- metadata -------------------------------------------------------------------------
@@ -197,33 +127,22 @@ def read_metadata(folder: epath.Path, step: int) -> dict[str, Any]:
     """The record saved beside the state of a step: its run and its progress.
 
     Raises:
-      ValueError: if it cannot be read, or is no such record.
+      UserError: if it cannot be read, or holds something else.
     """
     file = folder / "checkpoints" / str(step) / _METADATA_FILE
     metadata = read_json(file)
-    if not _is_metadata(metadata):
-        raise UserError(
-            f"{file} is not what this program saves beside a state; it is damaged or "
-            "was not written by this program. Name another step, or another run."
-        )
+    for key, kind in _METADATA_KINDS.items():
+        if not isinstance(metadata.get(key, kind()), kind):
+            raise UserError(
+                f"{file} has {key}={metadata[key]!r:.40}, which is not what this "
+                "program saves beside a state. Name another step, or another run."
+            )
     return metadata
 
 
-def _is_metadata(value: Mapping[str, Any]) -> bool:
-    """Whether each part that a record has is of the right type."""
-    texts = {"tokenizer": "", "params_digest": ""}
-    tables: dict[str, Any] = {"config": {}, "data": {}, "text_read": {}}
-    match {**texts, **tables, **digests_record({}), **value}:
-        case {
-            "tokenizer": str(),
-            "params_digest": str(),
-            "config": dict(),
-            "data": dict(),
-            "text_read": dict(),
-            "content_digests": dict(digests),
-        }:
-            return all(isinstance(digest, str) for digest in digests.values())
-    return False
+def write_metadata(checkpoint: epath.Path, metadata: Mapping[str, Any]) -> None:
+    """Writes the record that `read_metadata` reads."""
+    write_json(checkpoint / _METADATA_FILE, metadata)
 
 
 def saved_metadata(folder: epath.Path) -> dict[int, dict[str, Any]]:
@@ -232,14 +151,23 @@ def saved_metadata(folder: epath.Path) -> dict[int, dict[str, Any]]:
     Raises:
       ValueError: if one cannot be read.
     """
-    found = {}
-    for step in saved_steps(folder):
-        with (
-            contextlib.suppress(NoCheckpoint),  # another process deletes it
-            still_saved(folder / "checkpoints" / str(step)),
-        ):
-            found[step] = read_metadata(folder, step)
-    return found
+    return {
+        step: metadata
+        for step in saved_steps(folder)
+        if (metadata := _unless_deleted(read_metadata, folder, step))
+    }
+
+
+def _unless_deleted(
+    read: Callable[[epath.Path, int], dict[Any, Any]], folder: epath.Path, step: int
+) -> dict[Any, Any]:
+    """What is read of a saved step; empty if a training has just deleted the step."""
+    try:
+        return read(folder, step)
+    except UserError:
+        if is_saved(folder / "checkpoints" / str(step)):
+            raise
+        return {}
 
 
 def newest_digests(folder: epath.Path) -> dict[str, str]:
@@ -258,59 +186,38 @@ def newest_metadata(folder: epath.Path) -> Mapping[str, Any]:
 # --- checksums ------------------------------------------------------------------------
 
 
-def write_manifest(checkpoint: epath.Path, leave_out: Collection[str]) -> None:
-    """Writes the checksums of all files of a complete checkpoint.
-
-    Args:
-      checkpoint: its folder.
-      leave_out: names of files that may still change.
-    """
+def write_manifest(checkpoint: epath.Path) -> None:
+    """Writes the checksums of all files of a checkpoint, the last of its own files."""
     manifest = {
-        name: sha256(checkpoint / name)
-        for name in _files(checkpoint)
-        if name.rpartition("/")[2] not in {MANIFEST_FILE, *leave_out}
+        path.relative_to(checkpoint).as_posix(): sha256(path)
+        for path in sorted(files_below(checkpoint))
+        if path.name not in {MANIFEST_FILE, *UNHASHED}
     }
-    write_whole(checkpoint / MANIFEST_FILE, json.dumps(manifest, indent=1))
+    write_json(checkpoint / MANIFEST_FILE, manifest)
 
 
-def check_files(
-    checkpoint: epath.Path,
-    chosen: Callable[[Sequence[str]], Collection[str]] = lambda names: names,
-) -> None:
+def check_files(checkpoint: epath.Path) -> None:
     """Checks that the files of a checkpoint are as they were saved.
-
-    Args:
-      checkpoint: its folder.
-      chosen: picks, from the sorted names in the manifest, the files whose checksums
-        are compared; all files must be there in any case.
 
     Raises:
       Damaged: naming the file, and what is wrong with it.
     """
-    path = checkpoint / MANIFEST_FILE
-    if not path.exists():
+    if not (checkpoint / MANIFEST_FILE).exists():
         raise Damaged(f"{MANIFEST_FILE} is missing")
     try:
-        manifest = {str(n): d for n, d in dict(json.loads(path.read_text())).items()}
-    except (OSError, ValueError, TypeError, RecursionError):
-        raise Damaged(f"{MANIFEST_FILE} cannot be read") from None
+        manifest = read_json(checkpoint / MANIFEST_FILE)
+    except UserError as error:
+        raise Damaged(f"{MANIFEST_FILE} cannot be read") from error
     if not manifest:
         raise Damaged(f"{MANIFEST_FILE} lists no files")
-    found = set(_files(checkpoint))
-    names = sorted(manifest)
-    for name in names:
-        if name not in found:
+    for name, digest in sorted(manifest.items()):
+        if not (checkpoint / name).is_file():
             raise Damaged(f"{name} is missing")
-        if os.path.islink(checkpoint / name):
-            raise Damaged(f"{name} is a link")
-    for name in chosen(names):
-        if name not in manifest:
-            raise Damaged(f"{MANIFEST_FILE} does not list {name}")
         try:
-            digest = sha256(checkpoint / name)
+            intact = sha256(checkpoint / name) == digest
         except OSError as error:
             raise Damaged(f"{name} cannot be read ({error.strerror})") from error
-        if digest != manifest[name]:
+        if not intact:
             raise Damaged(f"{name} differs from what was saved")
 
 
@@ -320,18 +227,6 @@ def manifest_digest(checkpoint: epath.Path) -> str:
         return sha256(checkpoint / MANIFEST_FILE)
     except FileNotFoundError:
         return ""
-
-
-def files_bytes(path: epath.Path) -> int:
-    """The size of all files below a folder, or of the file itself."""
-    if not path.is_dir():
-        return path.stat().length
-    return sum((path / name).stat().length for name in _files(path))
-
-
-def _files(folder: epath.Path) -> list[str]:
-    """All files below a folder, by their names relative to it, sorted."""
-    return sorted(path.relative_to(folder).as_posix() for path in files_below(folder))
 
 
 # --- scores ---------------------------------------------------------------------------
@@ -348,28 +243,25 @@ LOWEST_LOSS = Best("valid_loss", highest=False)
 
 
 def write_score(checkpoint: epath.Path, best: Best, score: float) -> None:
-    """Notes the score of a saved step in its folder, with a checksum."""
-    record = {**best._asdict(), "value": score}
-    write_json(checkpoint / SCORE_FILE, {**record, "sha256": json_digest(record)})
+    """Notes the score of a saved step in its folder."""
+    write_json(checkpoint / SCORE_FILE, {**best._asdict(), "value": score})
 
 
 def read_scores(folder: epath.Path, step: int) -> dict[Best, float]:
     """The score of a saved step by its metric; empty if it was not evaluated.
 
     Raises:
-      ValueError: if its file is not as it was written.
+      UserError: if its file holds something else.
     """
     file = folder / "checkpoints" / str(step) / SCORE_FILE
     if not file.exists():
         return {}
-    try:
-        record = read_json(file)
-        intact = record.pop("sha256", None) == json_digest(record)
-        value = float(record["value"])
-        if intact and math.isfinite(value) and isinstance(record["metric"], str):
-            return {Best(record["metric"], bool(record["highest"])): value}
-    except (ValueError, KeyError, TypeError, OverflowError):
-        pass
+    with contextlib.suppress(UserError):
+        match read_json(file):
+            case {"metric": str(metric), "highest": bool(highest), "value": value} if (
+                isinstance(value, int | float) and math.isfinite(value)
+            ):
+                return {Best(metric, highest): float(value)}
     raise UserError(
         f"{file} is damaged, which says how good step {step} is. Name a step by its "
         "number, or run the training command again: it has the score elsewhere too."
@@ -380,20 +272,14 @@ def best_step(folder: epath.Path) -> int:
     """The saved step with the best score; the newest if none has a score.
 
     Raises:
-      ValueError: if a score is not as it was written.
+      UserError: if a score cannot be read.
     """
     steps = saved_steps(folder)
-    scores: dict[Best, dict[int, float]] = {}
-    for step in steps:
-        with (
-            contextlib.suppress(NoCheckpoint),  # another process deletes it
-            still_saved(folder / "checkpoints" / str(step)),
-        ):
-            for best, value in read_scores(folder, step).items():
-                scores.setdefault(best, {})[step] = value
-    if not scores:
+    scores = {step: _unless_deleted(read_scores, folder, step) for step in steps}
+    best = next((each for found in scores.values() for each in found), None)
+    if best is None:
         return steps[-1]
-    best, by_step = next(iter(scores.items()))
+    by_step = {step: found[best] for step, found in scores.items() if best in found}
     return best_first(by_step, best.highest)[0]
 
 

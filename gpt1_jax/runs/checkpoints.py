@@ -6,28 +6,28 @@ latest, the best and the milestones stay. Once a run of a suite has finished, th
 fine-tuning job deletes all of its checkpoints.
 
 How a run resumes, in order:
- 1. If there is no checkpoint, it starts at step 0. A checkpoint whose deletion was
-    interrupted does not count.
- 2. It uses the newest checkpoint whose files match its manifest. A checkpoint that does
-    not match, or has no manifest, is moved to `damaged_checkpoints/` with a warning,
-    and the one before it is tried. Nothing is deleted. The main process decides for
-    all.
+ 1. If there is no checkpoint, it starts at step 0.
+ 2. It uses the newest checkpoint whose files match its manifest. One that does not
+    match is moved to `damaged_checkpoints/` with a warning, and the one before it is
+    tried. Nothing is deleted. The main process decides for all.
  3. If there were checkpoints and all of them are damaged, it refuses to start.
  4. If the checkpoint belongs to another configuration, tokenizer or text, it refuses to
     start, naming each difference, and changes nothing.
  5. Otherwise state and data position are those of the checkpoint, bit for bit.
 
-A save is written under a temporary name and renamed once it is whole, manifest
-included. A process that is killed in the middle of a save leaves earlier checkpoints
-intact.
+A save is written in threads, under a temporary name, and renamed once it is whole,
+manifest included. A deletion is a rename to a temporary name, then a removal. What a
+killed process left under such names, orbax removes when training begins again.
 """
 
 import contextlib
 import functools
+import json
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -51,9 +51,9 @@ from gpt1_jax.runs.checkpoint_files import (
     best_first,
     best_step,
     check_files,
-    clear_steps,
     delete_checkpoint,
     first_difference,
+    is_saved,
     manifest_digest,
     read_metadata,
     read_scores,
@@ -61,18 +61,17 @@ from gpt1_jax.runs.checkpoint_files import (
     saved_steps,
     set_aside,
     state_bytes,
-    still_saved,
     write_manifest,
+    write_metadata,
     write_score,
 )
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes, no_room
 from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+from gpt1_jax.runs.resume import tree_digest
 
 Read = TypeVar("Read")
-
-# Not in the manifest, as orbax or `Checkpoints.add_score` writes them after it.
-UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", SCORE_FILE}
 
 
 def refuse_name(folder: epath.PathLike, *, to_save: bool) -> None:
@@ -109,8 +108,9 @@ class Checkpoints:
       config: how many checkpoints to keep.
       best: the metric that ranks them; the best are kept beside the latest.
 
-    Raises:
-      TryAgain: if a process does not see what the main one sees.
+    Attributes:
+      saved_at: when the last save began, by `time.monotonic`; at first, when the
+        checkpoints were opened.
     """
 
     def __init__(
@@ -118,46 +118,44 @@ class Checkpoints:
     ):
         self._folder, self._config, self._best = folder, config, best
         self._directory = folder / "checkpoints"
+        self.saved_at = time.monotonic()
         self._saving: int | None = None
         self._state_bytes = 0
-        self._steps = clear_steps(folder)  # on disk
-        self._scores = {  # scores of the evaluated steps
-            step: value
-            for step in self._steps
-            if (value := self._read_score(step)) is not None
-        }
-        self._for_good = set(_kept_for_good(folder))
+        self._metadata: Mapping[str, Any] = {}  # of the save under way
+        self._steps = set(saved_steps(folder))
+        scores = {step: self._read_score(step) for step in self._steps}
+        self._scores = {step: each for step, each in scores.items() if each is not None}
+        self._for_good = {step for step in self._steps if _is_for_good(folder, step)}
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=None,  # `_delete_old` deletes, safe from a kill
                 cleanup_tmp_directories=True,
                 async_options=ocp.AsyncOptions(
-                    post_finalization_callback=self._write_manifest
+                    post_finalization_callback=self._complete
                 ),
             ),
         )
-
-    def _read_score(self, step: int) -> float | None:
-        """The score of a saved step; if its file is damaged, from the metrics."""
-        checkpoint, metric = self._directory / str(step), self._best.metric
-        try:
-            return read_scores(self._folder, step).get(self._best)
-        except UserError:
-            records = read_metrics(self._folder / METRICS_FILE)
-            found = [r[metric] for r in records if r["step"] == step and metric in r]
-            if is_main_process():
-                elsewhere = f"; {METRICS_FILE} has its score too" if found else ""
-                problem = f"{SCORE_FILE} is not as it was written{elsewhere}"
-                set_aside(self._folder, checkpoint / SCORE_FILE, problem)
-                if found:
-                    write_score(checkpoint, self._best, found[-1])
-            return found[-1] if found else None
 
     def latest_step(self) -> int | None:
         """The newest step saved or being saved."""
         saving = () if self._saving is None else (self._saving,)
         return max((*self._steps, *saving), default=None)
+
+    def _read_score(self, step: int) -> float | None:
+        """The score of a saved step; if its file is damaged, from the metrics."""
+        try:
+            return read_scores(self._folder, step).get(self._best)
+        except UserError as damage:
+            say(f"WARNING: {damage}")
+        checkpoint, metric = self._directory / str(step), self._best.metric
+        records = read_metrics(self._folder / METRICS_FILE)
+        found = [r[metric] for r in records if r["step"] == step and metric in r]
+        if is_main_process():
+            (checkpoint / SCORE_FILE).unlink()
+            for score in found[-1:]:
+                write_score(checkpoint, self._best, score)
+        return found[-1] if found else None
 
     def save(self, step: int, state: Any, metadata: Mapping[str, Any]) -> None:
         """Starts saving a state; returns before the files are written.
@@ -166,7 +164,8 @@ class Checkpoints:
           step: the state's step; if it is the latest saved, nothing is done.
           state: the state to save; may be donated afterwards.
           metadata: JSON values that say what the state belongs to, and whether it is
-            a milestone.
+            a milestone. The content digest of the parameters, as they are on disk, is
+            added as `params_digest`.
 
         Raises:
           OSError: if the disk has no room for it, or had none for the save before.
@@ -176,22 +175,13 @@ class Checkpoints:
             return
         self._state_bytes = state_bytes(state)
         check_room(self._directory, self._state_bytes, f"the checkpoint of step {step}")
-        self._saving = step
+        self._saving, self.saved_at = step, time.monotonic()
         self._scores.pop(step, None)
         if read_milestone(metadata):
             self._for_good.add(step)
-        saved = self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(_one_copy(state)),
-                metadata=ocp.args.JsonSave(metadata),
-            ),
-        )
-        if not saved:
-            raise RuntimeError(
-                f"The checkpoint of step {step} was not saved: {self._directory} "
-                f"already holds step {self._manager.latest_step()}."
-            )
+        self._metadata = metadata
+        state_args = ocp.args.StandardSave(_one_copy(state))
+        self._manager.save(step, args=ocp.args.Composite(state=state_args), force=True)
 
     def add_score(self, step: int, score: float) -> None:
         """Records the score of a saved step; deletes checkpoints no longer kept.
@@ -224,19 +214,35 @@ class Checkpoints:
           ValueError: if all checkpoints are damaged, or the newest is not this run's.
           TryAgain: if a process does not see what the main one sees.
         """
-        steps = sorted(self._steps, reverse=True)
-        for step in steps:
+        if is_main_process():
+            self._set_damaged_aside()
+        self._steps = set(json.loads(gather(json.dumps(sorted(self._steps)))[0]))
+        if not eventually(lambda: self._steps <= set(saved_steps(self._folder))):
+            raise TryAgain(
+                f"This process sees the steps {saved_steps(self._folder)} in "
+                f"{self._folder}, process 0 sees {sorted(self._steps)}. Run the same "
+                "command again once the disk shows all processes the same."
+            )
+        self._manager.reload()
+        step = self.latest_step()
+        if step is None:
+            refuse_lost(self._folder)
+            return None
+        check(read_metadata(self._folder, step))
+        args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
+        with _explained_reading(self._directory / str(step)):
+            return self._manager.restore(step, args=args).state
+
+    def _set_damaged_aside(self) -> None:
+        """Sets the newest checkpoints aside, down to one whose files are sound."""
+        for step in sorted(self._steps, reverse=True):
             try:
-                self._check_files(step)
+                check_files(self._directory / str(step))
+                return
             except Damaged as damage:
-                self._set_aside(step, str(damage))
-                continue
-            check(read_metadata(self._folder, step))
-            args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
-            with _explained_reading(self._directory / str(step)):
-                return self._manager.restore(step, args=args).state
-        refuse_lost(self._folder, self._steps)
-        return None
+                set_aside(self._folder, step, str(damage))
+                self._steps.remove(step)
+                self._for_good.discard(step)
 
     def wait(self) -> None:
         """Returns once the save under way is whole on disk.
@@ -247,7 +253,7 @@ class Checkpoints:
         with self._explained():
             self._manager.wait_until_finished()
         if self._saving is not None:
-            self._steps.append(self._saving)
+            self._steps.add(self._saving)
             self._saving = None
             self._delete_old()
 
@@ -271,82 +277,33 @@ class Checkpoints:
             message = no_room(self._directory, what, megabytes(self._state_bytes))
             raise OSError(message) from error
 
-    def _write_manifest(self) -> None:
-        """Called by orbax when all files are written, before the final rename."""
+    def _complete(self) -> None:
+        """Called by orbax when all arrays are written, before the final rename."""
         if not is_main_process():
             return
         for folder in self._directory.iterdir():  # its name is still a temporary one
             if folder.name.partition(".")[0] == str(self._saving):
-                write_manifest(folder, leave_out=UNHASHED)
+                digest = tree_digest(_restore_params(folder))
+                write_metadata(folder, {**self._metadata, "params_digest": digest})
+                write_manifest(folder)
 
     def _delete_old(self) -> None:
         """Deletes all checkpoints but the latest, the best and the milestones."""
         kept = set(sorted(self._steps)[-self._config.keep_latest :]) | self._for_good
         scores = {s: value for s, value in self._scores.items() if s in self._steps}
         kept.update(best_first(scores, self._best.highest)[: self._config.keep_best])
-        for step in set(self._steps) - kept:
+        for step in self._steps - kept:
             self._steps.remove(step)
             if is_main_process():
                 delete_checkpoint(self._directory / str(step))
 
-    def _check_files(self, step: int) -> None:
-        """Checks the files of a checkpoint; all processes come to the same result.
 
-        Each process reads a share of the files. If one finds damage, the main process
-        looks at the files itself and decides.
-
-        Raises:
-          Damaged: if the files are not as they were saved.
-          TryAgain: if a process does not see what the main one sees.
-        """
-        checkpoint = self._directory / str(step)
-        index, count = jax.process_index(), jax.process_count()
-        damage = ""
-
-        def is_sound() -> bool:
-            nonlocal damage
-            damage = _describe_damage(checkpoint, lambda names: names[index::count])
-            return not damage
-
-        eventually(is_sound)
-        found = gather(damage)
-        if not any(found):
-            return
-        decided = damage
-        if count > 1:
-            decided = _describe_damage(checkpoint) if is_main_process() else ""
-            decided = gather(decided)[0]
-        if not decided:
-            number = next(number for number, each in enumerate(found) if each)
-            raise TryAgain(
-                f"Process {number} finds the checkpoint {checkpoint} damaged "
-                f"({found[number]}), and process 0 does not. Run the same command "
-                "again once the disk shows all processes the same."
-            )
-        raise Damaged(decided)
-
-    def _set_aside(self, step: int, problem: str) -> None:
-        folder = self._directory / str(step)
-        if is_main_process():
-            set_aside(self._folder, folder, problem)
-        self._steps.remove(step)
-        self._scores.pop(step, None)
-        self._for_good.discard(step)
-        gather("")  # until the main process has moved it
-        eventually(lambda: not folder.exists())
-        self._manager.reload()
-
-
-def _describe_damage(
-    checkpoint: epath.Path,
-    chosen: Callable[[Sequence[str]], Collection[str]] = lambda names: names,
-) -> str:
-    """The error of `check_files` as text, for processes to exchange; "" without one."""
+def _is_for_good(folder: epath.Path, step: int) -> bool:
+    """Whether a saved step is a milestone, or too damaged to tell."""
     try:
-        check_files(checkpoint, chosen)
-    except Damaged as damage:
-        return str(damage)
-    return ""
+        return read_milestone(read_metadata(folder, step)) is not None
+    except ValueError:
+        return True
 
 
 @contextlib.contextmanager
@@ -394,6 +351,9 @@ def _one_copy(state: Any) -> Any:
     return state if jax.process_count() > 1 else jax.tree.map(one, state)
 
 
+# --- reading, by other jobs -----------------------------------------------------------
+
+
 class SavedParams(NamedTuple):
     """The parameters of a saved step."""
 
@@ -419,8 +379,7 @@ def read_params(folder: epath.Path, step: int | str = NEWEST) -> SavedParams:
 
     def read(checkpoint: epath.Path) -> SavedParams:
         number, digest = int(checkpoint.name), manifest_digest(checkpoint)
-        names = {"params": _saved_names(checkpoint)["params"]}
-        params = _restore(checkpoint, names)["params"]
+        params = _restore_params(checkpoint)
         return SavedParams(number, params, read_metadata(folder, number), digest)
 
     return _read_sound(folder, step, read)
@@ -442,7 +401,7 @@ def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
     """
 
     def read(checkpoint: epath.Path) -> Any:
-        saved = _reader().metadata(checkpoint).item_metadata["state"].tree
+        saved = ocp.PyTreeCheckpointHandler().metadata(checkpoint / "state").tree
         if wrong := first_difference(saved, target):
             raise UserError(
                 f"The checkpoint {checkpoint} does not hold the state asked for: "
@@ -461,16 +420,21 @@ def _read_sound(
     If the newest or best is deleted meanwhile, the one that replaces it is read.
     """
     refuse_name(folder, to_save=False)
-    while True:
-        checkpoint = folder / "checkpoints" / str(_find_step(folder, step))
-        try:
-            with still_saved(checkpoint):
-                _refuse_damaged(folder, checkpoint)
-                with _explained_reading(checkpoint):
-                    return read(checkpoint)
-        except NoCheckpoint:
-            if step not in (NEWEST, BEST):
-                raise
+    checkpoint = folder / "checkpoints" / str(_find_step(folder, step))
+    try:
+        check_files(checkpoint)
+        with _explained_reading(checkpoint):
+            return read(checkpoint)
+    except Exception as error:
+        if not is_saved(checkpoint):  # a training is at work there
+            return _read_sound(folder, step, read)
+        if not isinstance(error, Damaged):
+            raise
+        others = [step for step in saved_steps(folder) if str(step) != checkpoint.name]
+        raise UserError(
+            f"The checkpoint {checkpoint} is damaged: {error}. Other steps there: "
+            f"{others or 'none'}."
+        ) from error
 
 
 def _find_step(folder: epath.Path, step: int | str) -> int:
@@ -488,27 +452,23 @@ def _find_step(folder: epath.Path, step: int | str) -> int:
         return steps[-1]
     if int(step) not in steps:
         raise NoCheckpoint(
-            f"{folder} has no checkpoint of step {step}; it has {steps}."
+            f"{folder} has no checkpoint of step {step}; it has {steps}. (A training "
+            "at work there keeps the newest, the best and its milestones.)"
         )
     return int(step)
 
 
-def _refuse_damaged(folder: epath.Path, checkpoint: epath.Path) -> None:
-    try:
-        check_files(checkpoint)
-    except Damaged as damage:
-        others = [step for step in saved_steps(folder) if str(step) != checkpoint.name]
-        raise UserError(
-            f"The checkpoint {checkpoint} is damaged: {damage}. Other steps there: "
-            f"{others or 'none'}."
-        ) from damage
+def _restore_params(checkpoint: epath.Path) -> Any:
+    """The parameters of a saved state, as numpy arrays."""
+    names = {"params": _saved_names(checkpoint)["params"]}
+    return _restore(checkpoint, names)["params"]
 
 
-def _restore(folder: epath.Path, target: Any) -> Any:
+def _restore(checkpoint: epath.Path, target: Any) -> Any:
     """The part of a saved state that `target` names, as numpy arrays."""
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), target)
     state = ocp.args.PyTreeRestore(target, as_numpy, partial_restore=True)
-    return _reader().restore(folder, args=ocp.args.Composite(state=state)).state
+    return ocp.PyTreeCheckpointHandler().restore(checkpoint / "state", args=state)
 
 
 def _saved_names(folder: epath.Path) -> Any:
@@ -520,21 +480,3 @@ def _saved_names(folder: epath.Path) -> Any:
             place = place.setdefault(key, {})
         place[name] = 0
     return tree
-
-
-def _reader() -> ocp.Checkpointer:
-    return ocp.Checkpointer(
-        ocp.CompositeCheckpointHandler(
-            state=ocp.PyTreeCheckpointHandler(), metadata=ocp.JsonCheckpointHandler()
-        )
-    )
-
-
-def _kept_for_good(folder: epath.Path) -> Iterator[int]:
-    """The saved steps that are milestones, or are too damaged to tell."""
-    for step in saved_steps(folder):
-        try:
-            if read_milestone(read_metadata(folder, step)):
-                yield step
-        except ValueError:
-            yield step

@@ -39,15 +39,6 @@ def locate_run(workdir: str) -> epath.Path:
     return path if is_remote(path) else epath.Path(os.path.abspath(path))
 
 
-def runs_below(folder: epath.Path) -> list[str]:
-    """Paths of the run folders up to three levels below a local folder."""
-    if is_remote(folder):
-        return []
-    patterns = ("*/" * depth + CONFIG_FILE for depth in (1, 2, 3))
-    found = [files.find_files(folder, pattern) for pattern in patterns]
-    return [str(file.parent) for each in found for file in each]
-
-
 def refuse_dead_ends(folder: epath.Path) -> None:
     """Refuses a run folder with a part that cannot be read or written.
 

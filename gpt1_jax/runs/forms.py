@@ -68,18 +68,13 @@ def form_names(forms: Forms) -> dict[str, str]:
 
 
 def are_forms(value: Any) -> bool:
-    """Whether a value read from a file is a record of forms.
-
-    Those of version 1.0 may hold times as well.
-    """
-
-    def is_form(found: Any) -> bool:
-        if not (isinstance(found, dict) and isinstance(found.get("form"), str)):
-            return False
-        return isinstance(found.get("why", ""), str)
-
+    """Whether a value read from a file is `Forms`; those of version 1.0 hold times."""
     return isinstance(value, dict) and all(
-        name in TITLES and is_form(found) for name, found in value.items()
+        name in TITLES
+        and isinstance(found, dict)
+        and isinstance(found.get("form"), str)
+        and isinstance(found.get("why", ""), str)
+        for name, found in value.items()
     )
 
 
@@ -95,18 +90,15 @@ def say_forms(forms: Forms) -> None:
     """Says which forms a run uses: in a line for each if there is a reason to give."""
     if forms:
         explained = any(found.get("why") for found in forms.values())
-        lines = (form_line(name, found) for name, found in forms.items())
-        say(("\n" if explained else "; ").join(lines))
+        say(("\n" if explained else "; ").join(describe_forms(forms)))
 
 
-def form_line(name: str, found: Mapping[str, str]) -> str:
-    """A function and its form, in a line."""
-    return f"{TITLES[name]}: {describe_form(found)}"
-
-
-def describe_form(found: Mapping[str, str]) -> str:
-    """A form, and why it is not the expected one."""
-    return "; ".join(filter(None, (found["form"], found.get("why"))))
+def describe_forms(forms: Forms) -> list[str]:
+    """Each function's form, and why it is not the expected one."""
+    return [
+        f"{TITLES[name]}: " + "; ".join(filter(None, (found["form"], found.get("why"))))
+        for name, found in forms.items()
+    ]
 
 
 def _with_forms(model: ModelConfig, names: Mapping[str, str]) -> ModelConfig:

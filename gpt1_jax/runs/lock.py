@@ -27,11 +27,13 @@ class FolderInUse(OSError):
 
 
 @contextlib.contextmanager
-def owned(folder: epath.Path) -> Iterator[None]:
+def owned(folder: epath.Path, for_a_moment: bool = False) -> Iterator[None]:
     """Owns a run folder while the block runs.
 
     Args:
       folder: the run folder, created if missing.
+      for_a_moment: whether to wait, for up to a minute, for another owner, and to leave
+        unfinished files alone: folders below it may have owners at work.
 
     Raises:
       FolderInUse: if another owner is still at work; names it.
@@ -40,13 +42,14 @@ def owned(folder: epath.Path) -> Iterator[None]:
     """
     refuse_dead_ends(folder)
     problem: OSError | None = None
+    watching = functools.partial(_say_watching, folder)
+    seconds = {"seconds": owner.PATIENCE_SECONDS} if for_a_moment else {}
     with contextlib.ExitStack() as held:
         if is_main_process():
             try:
                 make_folder(folder)
                 _unlink_locks(folder)
-                watching = functools.partial(_say_watching, folder)
-                held.enter_context(owner.own(folder, LOCK_FILE, watching))
+                held.enter_context(owner.own(folder, LOCK_FILE, watching, **seconds))
             except owner.Held as error:
                 problem = _in_use(folder, error.owner)
             except OSError as error:
@@ -57,7 +60,7 @@ def owned(folder: epath.Path) -> Iterator[None]:
                 problem.__cause__ = error
         if agree(problem is not None):
             raise problem or FolderInUse(f"The run folder {folder} cannot be used.")
-        if is_main_process():
+        if is_main_process() and not for_a_moment:
             remove_partial(folder, older_than=0)
         yield
 

@@ -35,6 +35,12 @@ class Milestone(NamedTuple):
         # Decimal writes every digit, and no exponent with "f".
         return f"{(Decimal(self.amount) / factor).normalize():f}{suffix}"
 
+    @property
+    def revision(self) -> str:
+        """The name of its export: chck_1M after words, as BabyLM has it."""
+        end = {"words": "", "tokens": "_tokens", "steps": "_steps"}[self.unit]
+        return f"chck_{self.short}{end}"
+
     def __str__(self) -> str:
         return f"{self.short} {self.unit}"
 

@@ -1,28 +1,37 @@
-"""Opens a run folder, ours or a converted one: model, tokenizer and parameters."""
+"""Opens a run, ours or a converted one, at one or several of its saved steps."""
 
 import dataclasses
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
 from etils import epath
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.config.checks import BEST, DEFAULT, NEWEST, DType, check_step
-from gpt1_jax.config.saved import load_saved
-from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer, load_tokenizer
+from gpt1_jax.config.checks import (
+    ALL,
+    BEST,
+    DEFAULT,
+    MILESTONES,
+    NEWEST,
+    DType,
+    check_step,
+)
+from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.parallel.devices import check_jax
-from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import (
+    NoCheckpoint,
     first_difference,
     is_saved,
     read_scores,
-    saved_steps,
 )
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import CONFIG_FILE, locate_run
+from gpt1_jax.runs.run_folder import RunFolder, find_runs
 
 
 class TrainedRun(NamedTuple):
@@ -69,18 +78,11 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
     """
     check_jax()
     check_step("step", str(step))
-    folder = run_folder.locate_run(workdir)
-    config_file = folder / run_folder.CONFIG_FILE
-    if not config_file.exists():
-        found = run_folder.runs_below(folder)
-        below = [each for each in found if saved_steps(epath.Path(each))] or found
-        named = ", ".join(below[:_MOST_NAMED]) + ", .." * (len(below) > _MOST_NAMED)
-        hint = f"Name one below it: {named}." if below else _NAME_A_RUN
-        lacks = f"it has no {run_folder.CONFIG_FILE}"
-        why = lacks if folder.exists() else "it does not exist"
-        raise FileNotFoundError(f"{folder} is not a run folder: {why}. {hint}")
-    config = load_saved(config_file)
-    tokenizer = load_tokenizer(folder / "tokenizer")
+    folder = locate_run(workdir)
+    if not (folder / CONFIG_FILE).exists():
+        raise _no_run(folder)
+    found = RunFolder(folder)
+    config, tokenizer = found.config, found.tokenizer
     if step == DEFAULT:
         step = config.default_step
     saved = read_params(folder, step)
@@ -92,21 +94,30 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
             f"{tokenizer.digest[:12]} and {digest[:12]}); put the original "
             "one back."
         )
-    model = _model(config, tokenizer.vocab_size)
-    why = _why(folder, step, saved.step)
     run = TrainedRun(
         folder,
         config,
         tokenizer,
-        model,
+        found.model_with(tokenizer.vocab_size),
         saved.step,
-        why,
+        _why(folder, step, saved.step),
         saved.params,
         saved.metadata,
         saved.digest,
     )
     check_sizes(run)
     return run
+
+
+def _no_run(folder: epath.Path) -> FileNotFoundError:
+    """The error for a folder that is none of a run; names runs below it."""
+    runs = find_runs(folder)
+    below = [str(run.folder) for run in [each for each in runs if each.saved] or runs]
+    named = ", ".join(below[:_MOST_NAMED]) + ", .." * (len(below) > _MOST_NAMED)
+    hint = f"Name one below it: {named}." if below else _NAME_A_RUN
+    lacks = f"it has no {CONFIG_FILE}"
+    why = lacks if folder.exists() else "it does not exist"
+    return FileNotFoundError(f"{folder} is not a run folder: {why}. {hint}")
 
 
 def _why(folder: epath.Path, asked: int | str, step: int) -> str:
@@ -132,13 +143,6 @@ def say_what_is_read(run: TrainedRun, which: str = "") -> None:
     say(f"Reading {which} of {run.folder}.", beside_output=True)
 
 
-def _model(config: Any, vocab_size: int) -> ModelConfig:
-    """The model of a run; a fine-tuned one also has the special tokens."""
-    if config.adds_head:
-        vocab_size += NUM_SPECIAL_TOKENS
-    return config.model.with_vocab_size(vocab_size)
-
-
 def check_sizes(run: TrainedRun) -> None:
     """Refuses parameters whose names or shapes are not those of the model.
 
@@ -156,3 +160,50 @@ def check_sizes(run: TrainedRun) -> None:
             f"The checkpoint in {run.folder} holds {wrong}, as its tokenizer and "
             "configuration require. They do not belong together."
         )
+
+
+def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
+    """Opens a run at the first of the configured steps, and says which they are.
+
+    Args:
+      init_from: the run folder.
+      step: the configured step, which may mean several: see `RunFolder.find_steps`.
+
+    Returns:
+      The run at the first step, and the numbers of all steps.
+
+    Raises:
+      FileNotFoundError, UserError: as `RunFolder.find_steps` and `open_run`.
+    """
+    folder = locate_run(init_from)
+    steps = RunFolder(folder).find_steps(step)
+    first = next(_open_each(folder, steps[:-1]), None) or open_run(init_from, steps[-1])
+    if len(steps) > 1:
+        steps = steps[steps.index(first.step) :]
+    which = ""
+    if several := {ALL: "all saved steps", MILESTONES: "the milestones"}.get(step):
+        which = f"{several} ({', '.join(f'{each:,}' for each in steps)})"
+    say_what_is_read(first, which)
+    return first, [first.step, *map(int, steps[1:])]
+
+
+def each_step(first: TrainedRun, steps: Sequence[int]) -> Iterator[TrainedRun]:
+    """The run at each step in turn; only the first is open from the beginning.
+
+    A step that the training deletes meanwhile is left out, with a line that says so.
+    """
+    for step in steps:
+        yield from [first] if step == first.step else _open_each(first.folder, [step])
+
+
+def _open_each(folder: epath.Path, steps: Sequence[int | str]) -> Iterator[TrainedRun]:
+    for step in steps:
+        try:
+            opened = open_run(os.fspath(folder), step)
+        except NoCheckpoint:
+            say(
+                f"Step {step} of {folder} was deleted meanwhile, and is left out.",
+                beside_output=True,
+            )
+        else:
+            yield opened

@@ -9,11 +9,11 @@ import jax
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config.saved import flatten, without_local
+from gpt1_jax.config.saved import portable_values
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data.files import create, make_folder
 from gpt1_jax.errors import UserError
-from gpt1_jax.parallel.processes import eventually, gather, is_main_process
+from gpt1_jax.parallel.processes import agree, eventually, gather, is_main_process
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.resume import check_same
 
@@ -39,7 +39,7 @@ def check_processes(config: JobConfig, workdir: str) -> None:
         "jax": jax.__version__,
         "python": platform.python_version(),
     }
-    values = flatten(without_local(config.to_dict()))
+    values = portable_values(config.to_dict())
     check_same({f"config.{key}": value for key, value in values.items()})
     check_same({f"the version of {name}": value for name, value in versions.items()})
     folder = run_folder.locate_run(workdir)
@@ -48,17 +48,22 @@ def check_processes(config: JobConfig, workdir: str) -> None:
 
 def _check_shared(folder: epath.Path) -> None:
     """Checks that all processes see a file that the main one writes to the folder."""
-    name = gather(_write_name(folder) if is_main_process() else "")[0]
-    if not name:
+    probe = folder / gather(f".shared-{uuid.uuid4().hex}")[0]
+    written = False
+    if is_main_process():
+        with contextlib.suppress(OSError):
+            make_folder(folder)
+            create(probe, "")
+            written = True
+    if not agree(written):
         raise PermissionError(
             f"Process 0 cannot write to the run folder {folder}; name another with "
             "--workdir=DIR."
         )
-    seen = eventually(lambda: _holds_its_name(folder / name))
-    apart = "" if seen else f"{folder} on {socket.gethostname()}"
+    apart = "" if eventually(probe.exists) else f"{folder} on {socket.gethostname()}"
     found = gather(apart)
     if is_main_process():
-        (folder / name).unlink(missing_ok=True)
+        probe.unlink(missing_ok=True)
     for index, other in enumerate(found):
         if other:
             raise UserError(
@@ -66,20 +71,3 @@ def _check_shared(folder: epath.Path) -> None:
                 "0: a file written there is not seen. All processes need one folder; "
                 "name one on a shared disk or in a bucket, --workdir=gs://BUCKET/RUN."
             )
-
-
-def _write_name(folder: epath.Path) -> str:
-    """Writes a file that holds its own name; returns it, or "" if that fails."""
-    name = f".shared-{uuid.uuid4().hex}"
-    with contextlib.suppress(OSError):
-        make_folder(folder)
-        create(folder / name, name)
-        return name
-    return ""
-
-
-def _holds_its_name(path: epath.Path) -> bool:
-    """Whether this is a file from `_write_name`."""
-    with contextlib.suppress(OSError):
-        return path.read_text() == path.name
-    return False

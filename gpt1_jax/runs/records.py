@@ -1,20 +1,18 @@
 """Records a run as it goes: metrics, sessions, trackers, the progress bar.
 
-`sessions.json` holds one entry for each program that trained in the run folder. It is
-written with every checkpoint and evaluation, so that a program that is killed has
-recorded all but its last steps.
+`metrics.jsonl` holds the metrics. `sessions.json` holds one entry for each program that
+trained in the run folder. It is written whenever training pauses for a checkpoint or an
+evaluation, so that a program that is killed has recorded all but its last steps, and at
+the end.
 """
 
 import contextlib
 import datetime
+import errno
 import functools
-import hashlib
 import importlib.metadata
-import json
 import os
 import platform
-import re
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -46,15 +44,17 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room
 from gpt1_jax.runs.forms import Forms, are_forms
 from gpt1_jax.runs.lock import check_owned
-from gpt1_jax.runs.wall_time import PROGRAM
+from gpt1_jax.runs.wall_time import PROGRAM, Chrono
 
 METRICS_FILE = "metrics.jsonl"
+SESSIONS_FILE = "sessions.json"
 # The keys of its records that depend on the clock.
 TIME_KEYS = ("step_seconds", "tokens_per_second", "examples_per_second", "mfu")
 # The parts of a loss, and their names in a line.
 _LOSSES = {"clf_loss": "task", "lm_loss": "language model"}
-_ROOM = 1 << 20  # bytes that must be free on the disk to write a record
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps of a whole surrogate pair
+_ROOM = 1 << 20  # bytes that must be free on the disk to begin
+_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
+_ENDLESS = 1e12  # seconds; more is damage
 
 # The classes of trackers, by the keys of `config.log` that switch them on. The keys are
 # also the names of their folders in the run folder.
@@ -91,15 +91,11 @@ class Records:
     training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
     "sample": ..}` for generated text. A resumed run drops the lines after the step
     it resumes from, so steps never go back, and gives each tracker the lines that are
-    left. `sessions.json` is brought up to date by `publish`, with the digest of
-    `metrics.jsonl`; if that no longer matches, a resumed run says so.
-
-    Attributes:
-      step_seconds: of a step, since the last record; None if unknown.
+    left.
 
     Args:
       workdir: the run folder, local or gs://; a remote one gets copies whenever
-        `publish` is called.
+        training pauses, and at the end.
       first_step: the step the run continues from.
       num_steps: the step it ends at.
       throughput: the data that a step processes.
@@ -125,9 +121,8 @@ class Records:
         forms: Forms,
     ):
         self._active = is_main_process()
-        self.step_seconds: float | None = None
         self._throughput = throughput
-        self._clock: tuple[int, float] | None = None
+        self._chrono = Chrono()
         self._trackers: list[Tracker] = []
         if not self._active:
             return
@@ -141,7 +136,9 @@ class Records:
             check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
             sessions = self._local / SESSIONS_FILE
             self._session = Session(sessions, first_step, text, forms)
-            kept = self._drop_after(first_step, workdir)
+            kept = [r for r in read_metrics(self._path) if r["step"] <= first_step]
+            lines = (format_json(record) + "\n" for record in kept)
+            write_whole(self._path, "".join(lines))
             self._file = append_to(self._path, buffering=0)
             for name, make in classes.items():
                 tracker = make(workdir, self._local / name)
@@ -158,57 +155,33 @@ class Records:
             leave=None,  # stays on the screen unless another bar is above it
         )
 
-    def _drop_after(self, step: int, workdir: epath.Path) -> list[dict[str, Any]]:
-        """Drops the records after `step` from `metrics.jsonl`; returns the others.
-
-        Says if the file is not as the last session wrote it.
-        """
-        there = self._path.exists()
-        found = self._path.read_bytes() if there else b""
-        records = [each for each in read_metrics(self._path) if each["step"] <= step]
-        kept = "".join(format_json(each) + "\n" for each in records).encode()
-        written = self._session.metrics_before
-        if not _begins_as(found, written):
-            state = f"is not as {SESSIONS_FILE} says that it was written"
-            say(
-                f"WARNING: {workdir / METRICS_FILE} "
-                f"{state if there else 'is missing'}. The run goes on; its states and "
-                "its best step are not affected, but its records are."
-            )
-        if not _begins_as(kept, written):
-            # Before the file is cut, so that a kill never leaves one that seems
-            # damaged: what is written fits the file before and after.
-            common = kept if found.startswith(kept) else b""
-            self._session.write(_part(len(common), hashlib.sha256(common)))
-            if self._remote:
-                _copy(self._local / SESSIONS_FILE, self._remote / SESSIONS_FILE)
-        if there:
-            write_whole(self._path, kept)
-        self._bytes, self._digest = len(kept), hashlib.sha256(kept)
-        return records
+    @property
+    def step_seconds(self) -> float | None:
+        """Seconds of a step, since the last record; None if unknown."""
+        return self._chrono.step_seconds
 
     def step_done(self, step: int) -> None:
-        """Notes that a step has finished; the first one only starts the clock."""
-        if self._clock is None:
-            self._clock = (step, time.perf_counter())
-            if self._active:
-                self._bar.said()  # how long it took does not tell how long others do
+        """Notes that a step has finished."""
+        self._chrono.step_done(step)
         if self._active:
             self._session.last_step = step
-            self.step_seconds = self._speed(step).get("step_seconds")
+            if self.step_seconds is None:
+                self._bar.begin_at(step)  # how long it took says nothing of the others
             self._bar.seconds_each = self.step_seconds
             self._bar.update(step - self._bar.n)
 
-    def pause_clock(self) -> None:
-        """Leaves out the time until the next finished step from step times."""
-        self._clock = None
-        if self._active:
-            self._bar.unpause()
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves the block out of step times; afterwards all files are up to date."""
+        with self._chrono.paused():
+            yield
+            if self._active:
+                self._publish()
+                self._bar.unpause()
 
     def train(self, step: int, metrics: Mapping[str, float]) -> None:
         """Records training metrics, with the speed since the last record."""
-        record: dict[str, Any] = {"step": step, **metrics, **self._speed(step)}
-        self._clock = (step, time.perf_counter())
+        record: dict[str, Any] = {"step": step, **metrics, **self._speed()}
         self.write(record)
         if not self._active:
             return
@@ -233,10 +206,11 @@ class Records:
         else:
             self._bar.set_postfix(shown)
 
-    def _speed(self, step: int) -> dict[str, float]:
-        if self._clock is None or step <= self._clock[0]:
+    def _speed(self) -> dict[str, float]:
+        """That of the steps since the last record."""
+        seconds = self._chrono.lap()
+        if seconds is None:
             return {}
-        seconds = (time.perf_counter() - self._clock[1]) / (step - self._clock[0])
         unit, units_per_step, mfu_per_rate = self._throughput
         rate = units_per_step / seconds
         speed = {"step_seconds": seconds, f"{unit}_per_second": rate}
@@ -248,12 +222,10 @@ class Records:
         """Appends one record to `metrics.jsonl` and to the trackers."""
         if not self._active:
             return
-        check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
+        line = (format_json(record) + "\n").encode()
         with explained_writing(self._path):
-            line = (format_json(record) + "\n").encode()
-            written = self._file.write(line)  # less on a disk that fills up
-        self._bytes += written
-        self._digest.update(line[:written])
+            if self._file.write(line) < len(line):  # the disk has filled up
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         for tracker in self._trackers:
             tracker.add(record)
 
@@ -263,18 +235,13 @@ class Records:
             return True
         return any(r["step"] == step and name in r for r in read_metrics(self._path))
 
-    def publish(self) -> None:
+    def _publish(self) -> None:
         """Writes this session's times; copies all records to a remote run folder."""
-        if not self._active:
-            return
         check_owned()
-        self._session.write(_part(self._bytes, self._digest))
-        if self._remote is None:
-            return
-        # The digest comes after the records, of which it may name fewer but not more.
-        files = files_below(self._local)
-        for path in sorted(files, key=lambda path: path.name == SESSIONS_FILE):
-            _copy(path, self._remote / path.relative_to(self._local).as_posix())
+        self._session.write()
+        if self._remote is not None:
+            for path in files_below(self._local):
+                _copy(path, self._remote / path.relative_to(self._local).as_posix())
 
     def close(self) -> None:
         """Flushes and closes everything."""
@@ -284,7 +251,7 @@ class Records:
                 self._file.close()
                 for tracker in self._trackers:
                     tracker.close()
-                self.publish()
+                self._publish()
 
 
 def trackers_in_use(log: LogConfig) -> list[str]:
@@ -311,8 +278,6 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             record = parse_json(line)
-            if _HALF.search(line):
-                record = _without_halves(record)
         except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict) and isinstance(record.get("step"), int):
@@ -323,12 +288,6 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
                 'with an integer "step". Move the file away to start a new one.'
             )
     return records
-
-
-def _without_halves(record: Any) -> Any:
-    """JSON with U+FFFD for each half of a surrogate pair, which no file takes."""
-    text = json.dumps(record, ensure_ascii=False).encode("utf-16", "surrogatepass")
-    return json.loads(text.decode("utf-16", errors="replace"))
 
 
 @contextlib.contextmanager
@@ -343,25 +302,6 @@ def _copied(remote: epath.Path) -> Iterator[Path]:
 
 def _copy(path: epath.PathLike, target: epath.Path) -> None:
     write_whole(target, epath.Path(path).read_bytes())
-
-
-def _part(size: int, digest: Any) -> dict[str, Any]:
-    """The first bytes of `metrics.jsonl`, as `sessions.json` names them."""
-    return {"bytes": size, "sha256": digest.hexdigest()}
-
-
-def _begins_as(content: bytes, part: Mapping[str, Any] | None) -> bool:
-    """Whether a file begins with a `_part`; yes if none is known."""
-    if part is None:
-        return True
-    begin = content[: part["bytes"]]
-    digest = hashlib.sha256(begin).hexdigest()
-    return len(begin) == part["bytes"] and digest == part["sha256"]
-
-
-SESSIONS_FILE = "sessions.json"
-_ENDLESS = 1e12  # seconds; more is damage
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
 class Session:
@@ -389,39 +329,26 @@ class Session:
     ):
         self._path = path
         self._before = read_sessions(path)
-        # What the last session wrote of `metrics.jsonl`; unknown before it wrote any.
-        self.metrics_before: Mapping[str, Any] | None = (
-            self._before[-1].get("metrics") if self._before else None
-        )
         self._seconds: Counter[str] = Counter()
-        self._began = datetime.datetime.now(datetime.UTC)
-        self._text, self._forms = dict(text), dict(forms)
-        self._first_step = self.last_step = first_step
-
-    def write(self, metrics: Mapping[str, Any] | None = None) -> None:
-        """Writes the file, with the work done so far.
-
-        Args:
-          metrics: size and digest of `metrics.jsonl`, or of its beginning.
-        """
-        self._seconds.update(PROGRAM.lap())
-        session = {
-            "began": self._began.isoformat(timespec="seconds"),
-            "first_step": self._first_step,
-            "last_step": self.last_step,
+        self.last_step = first_step
+        self._known = {
+            "began": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "first_step": first_step,
             "devices": devices.describe_devices(),
             "processes": jax.process_count(),
             "host": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
             "versions": dict(package_versions()),
-            "text": self._text,
-            "forms": self._forms,
-            "seconds": dict(self._seconds),
+            "text": dict(text),
+            "forms": dict(forms),
         }
-        if metrics is not None:
-            session["metrics"] = metrics
+
+    def write(self) -> None:
+        """Writes the file, with the work done so far."""
+        self._seconds.update(PROGRAM.lap())
+        done = {"last_step": self.last_step, "seconds": dict(self._seconds)}
         # A full disk is reported by the save that fails; this file is written again.
         with contextlib.suppress(OSError):
-            write_json(self._path, {"sessions": [*self._before, session]})
+            write_json(self._path, {"sessions": [*self._before, self._known | done]})
 
 
 @functools.cache  # looking them up takes longer than writing a session
@@ -463,32 +390,26 @@ def steps_taken_over(
     return sessions[0]["first_step"] if config.init_optimizer and sessions else 0
 
 
+_SESSION_KINDS: Mapping[str, type] = {
+    "began": str,
+    "first_step": int,
+    "last_step": int,
+    "devices": str,
+    "host": str,
+    "versions": dict,
+    "text": dict,
+    "seconds": dict,
+}
+
+
 def _is_session(value: Any) -> bool:
-    match value:
-        case {
-            "began": str(),
-            "first_step": int(),
-            "last_step": int(),
-            "devices": str(),
-            "host": str(),
-            "versions": dict(),
-            "text": dict(),
-            "seconds": dict(seconds),
-            **others,
-        }:
-            return (
-                are_forms(others.get("forms", {}))
-                and ("metrics" not in others or _is_part(others["metrics"]))
-                and all(
-                    isinstance(each, int | float) and 0 <= each < _ENDLESS
-                    for each in seconds.values()
-                )
-            )
-    return False
-
-
-def _is_part(value: Any) -> bool:
-    match value:
-        case {"bytes": int(size), "sha256": str()}:
-            return size >= 0
-    return False
+    """Whether a value read from a file is an entry of `sessions.json`."""
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(k), kind) for k, kind in _SESSION_KINDS.items())
+        and are_forms(value.get("forms", {}))
+        and all(
+            isinstance(each, int | float) and 0 <= each < _ENDLESS
+            for each in value["seconds"].values()
+        )
+    )

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
@@ -18,14 +18,16 @@ from etils import epath
 
 import gpt1_jax
 from gpt1_jax.config import find_job
-from gpt1_jax.config.checks import Content, Local, MayChange, marked_keys
-from gpt1_jax.config.saved import (
-    add_newer_keys,
-    flatten,
-    keep_newer_keys_neutral,
-    read_json,
-    read_values,
+from gpt1_jax.config.checks import (
+    CONTENT,
+    FREE,
+    MACHINE,
+    MODEL,
+    default_values,
+    marked_keys,
 )
+from gpt1_jax.config.flat import flatten, replace_gone
+from gpt1_jax.config.saved import known_values, read_json, read_values
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data.files import check_writable, write_json
 from gpt1_jax.errors import UserError
@@ -81,6 +83,9 @@ class Identity:
     def check(self, saved: Mapping[str, Any], folder: epath.Path) -> None:
         """Refuses a checkpoint or results that belong to another run.
 
+        Digests that were not there then, or are not now, differ too: a split of
+        examples that has appeared since, for example.
+
         Args:
           saved: the metadata of a checkpoint, or a results.json.
           folder: the run folder.
@@ -88,13 +93,13 @@ class Identity:
         Raises:
           UserError: naming what differs; if it is the text, which documents.
         """
-        held = saved_digests(saved)
+        held, now = saved_digests(saved), dict(self.digests)
         if "config" in saved:
             refuse_changes(saved["config"], self.config, "this run folder")
         if "tokenizer" in saved:
-            held["tokenizer"] = saved["tokenizer"]
-        now = {**self.digests, "tokenizer": self.tokenizer}
-        if changed := [name for name in sorted(held) if held[name] != now.get(name)]:
+            held["tokenizer"], now["tokenizer"] = saved["tokenizer"], self.tokenizer
+        known = sorted(held.keys() | now.keys())
+        if changed := [name for name in known if held.get(name) != now.get(name)]:
             names, which = " and the ".join(changed), ""
             if "text" in changed:
                 which = which_documents(folder, self.documents)
@@ -102,7 +107,7 @@ class Identity:
                 then = saved.get("config", saved).get("init_from")
                 which = f" (now {self.config.get('init_from')}, then {then})"
             digests = "; ".join(
-                f"{now.get(name, 'missing'):.12}, saved {held[name]:.12}"
+                f"{now.get(name, 'missing'):.12}, saved {held.get(name, 'missing'):.12}"
                 for name in changed
             )
             raise UserError(
@@ -138,10 +143,12 @@ def which_documents(folder: epath.Path, current: Mapping[str, str]) -> str:
         saved = read_json(folder / DOCUMENTS_FILE)
     except UserError:
         return ""
-    differences = differing_documents(saved, current)
-    more = len(differences) - _LISTED_DOCUMENTS
-    listed = "; ".join(differences[:_LISTED_DOCUMENTS])
-    return f" ({listed}{f'; and {more} more' if more > 0 else ''})"
+    return f" ({_list_first(differing_documents(saved, current), _LISTED_DOCUMENTS)})"
+
+
+def _list_first(parts: Sequence[str], number: int) -> str:
+    more = len(parts) - number
+    return "; ".join(parts[:number]) + (f"; and {more} more" if more > 0 else "")
 
 
 def differing_documents(
@@ -197,8 +204,7 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
       config: the run's configuration.
 
     Returns:
-      The configuration. If an earlier version wrote the folder, keys that it did not
-      know have the values that continue what it did.
+      The configuration.
 
     Raises:
       PermissionError: if the folder cannot be written.
@@ -217,9 +223,8 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
     ):
         return config
     saved = read_values(folder / run_folder.CONFIG_FILE)
-    config, notes = keep_newer_keys_neutral(config, saved)
     refuse_changes(saved, config.to_dict(), str(folder))
-    for note in notes:
+    for note in replace_gone(flatten(saved))[1]:
         say(note)
     return config
 
@@ -229,7 +234,8 @@ def refuse_changes(
 ) -> None:
     """Raises a ValueError if a configuration would make a saved run another run.
 
-    Paths may differ if their content is compared by its digest (`Content`).
+    Paths may differ if their content is compared by its digest (`CONTENT`). Keys that
+    one side lacks have their defaults there.
 
     Args:
       saved: the values read back, written by this version or an earlier one.
@@ -241,11 +247,12 @@ def refuse_changes(
             f"What is saved in {where} belongs to a run of the job "
             f"{saved.get('job')!r}, not {current['job']!r}; name another --workdir."
         )
-    content = marked_keys(find_job(current["job"]).config_class(), Content)
+    content = marked_keys(find_job(current["job"]).config_class(), CONTENT)
     changes = {
-        key: (before, now)
-        for key, (before, now) in changed_keys(saved, current).items()
-        if not (named := content.get(key)) or not (named.may_vanish or (before and now))
+        key: both
+        for key, both in changed_keys(saved, current).items()
+        # A run with an origin is never one without.
+        if key not in content or (MODEL in content[key] and not all(both))
     }
     if changes:
         listed = "; ".join(
@@ -272,7 +279,7 @@ def changed_keys(
     Returns:
       `{key: (saved value, current value)}`, empty when the run may resume.
     """
-    before, now = (fixed_values(each) for each in (add_newer_keys(saved), current))
+    before, now = fixed_values(saved), fixed_values(current)
     return {
         key: (before.get(key), now.get(key))
         for key in sorted(before.keys() | now.keys())
@@ -283,12 +290,14 @@ def changed_keys(
 def fixed_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run's configuration that must not change, by flat key.
 
-    They include those of `Content` keys, of which only the content must not change.
+    They include those of `CONTENT` keys, of which only the content must not change.
+
+    Raises:
+      UserError: if it names no known job.
     """
     cls = find_job(config.get("job")).config_class()
-    free = {*marked_keys(cls, MayChange), *marked_keys(cls, Local)}
-    free -= marked_keys(cls, Content).keys()
-    values = flatten(json.loads(json.dumps(config)))
+    free = marked_keys(cls, FREE, MACHINE).keys() - marked_keys(cls, CONTENT).keys()
+    values = {**default_values(cls), **known_values(config)}
     return {key: value for key, value in values.items() if key not in free}
 
 
@@ -310,11 +319,8 @@ def check_same(facts: Mapping[str, Any]) -> None:
         if other.get(key) != first.get(key)
     ]
     if differences:
-        more = len(differences) - _LISTED_FACTS
-        listed = "; ".join(differences[:_LISTED_FACTS])
         raise UserError(
-            f"The processes of this run differ: {listed}"
-            + (f"; and {more} more" if more > 0 else "")
-            + ". Start the same command on every host, with the same installation and "
-            "the same text."
+            "The processes of this run differ: "
+            f"{_list_first(differences, _LISTED_FACTS)}. Start the same command on "
+            "every host, with the same installation and the same text."
         )

@@ -4,14 +4,14 @@ import functools
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.forms import choose_forms, form_line
+from gpt1_jax.runs.forms import choose_forms, describe_forms
 
 
 @functools.cache
 def scoring_model(model: ModelConfig) -> ModelConfig:
     """The model with the forms for forward passes."""
     chosen, forms = choose_forms(model, model.max_seq_len, training=False)
-    for name, found in forms.items():
-        if found.get("why"):
-            say(form_line(name, found), beside_output=True)
+    explained = {name: found for name, found in forms.items() if found.get("why")}
+    for line in describe_forms(explained):
+        say(line, beside_output=True)
     return chosen

@@ -1,6 +1,8 @@
-"""Stops a run between steps after Ctrl-C or SIGTERM.
+"""Stops a run between steps after a signal, once its state is saved.
 
-Signals are caught from the start of the program.
+Ctrl-C (SIGINT), SIGTERM, a terminal that is closed (SIGHUP) and the signals that SLURM
+can send before a job's time is over (`--signal=USR1@60`) are caught from the start of
+the program. One that the program was told to ignore, as SIGHUP by nohup, is ignored.
 """
 
 import contextlib
@@ -23,6 +25,17 @@ _NOTICE = (
 )
 
 
+_CAUGHT = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+# A person sends these again to quit at once; the others may come twice by themselves.
+_BY_HAND = (signal.SIGINT, signal.SIGTERM)
+
+
 def _interrupt() -> None:
     raise KeyboardInterrupt
 
@@ -32,39 +45,42 @@ class Stopped(Exception):
 
 
 class StopSignal:
-    """Turns SIGTERM and SIGINT into a request to stop.
+    """Turns signals into a request to stop.
 
     Outside training a signal interrupts at once. While `deferred`, it is a request that
-    the loop obeys between steps, and a second signal of the same kind quits. Signals
-    are remembered, since an interrupt may be lost in code that must not raise. Most are
+    the loop obeys between steps, and a second SIGINT or SIGTERM quits. Signals are
+    remembered, since an interrupt may be lost in code that must not raise. Most are
     lost in JAX's garbage-collection callback; a signal that arrives there is sent
     again.
 
     In runs of several processes JAX itself catches SIGTERM, and all processes agree on
-    the step to stop after; while `deferred`, SIGINT is passed on as SIGTERM.
+    the step to stop after; while `deferred`, other signals are passed on as SIGTERM.
 
     Args:
       quit_at_once: called by the second signal.
 
     Attributes:
       step_seconds: how long a step takes, for the notice; None if unknown.
+      requested: whether to stop after the step that was last asked about (`ask`).
     """
 
     def __init__(self, quit_at_once: Callable[[], None] = _interrupt) -> None:
         self._quit_at_once = quit_at_once
         self.step_seconds: float | None = None
+        self.requested = False
         self._received: int | None = None
         self._deferring = False
         self._joint = False
 
     def receive(self, number: int, frame: types.FrameType | None) -> None:
-        """The handler of both signals."""
+        """The handler of the signals."""
         if not self._deferring and _would_be_lost(frame):
             threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
             return
-        again = self._received == number
-        self._received = number
+        again, self._received = self._received == number, number
         if again and self._deferring:
+            if number not in _BY_HAND:
+                return
             self._quit_at_once()
         if again or not self._deferring:
             raise KeyboardInterrupt
@@ -87,11 +103,13 @@ class StopSignal:
         finally:
             self._deferring = self._joint = False
 
-    def requested(self, step: int) -> bool:
-        """Whether to stop the run after this step; the same on all processes."""
-        if self._joint:
-            return multihost_utils.reached_preemption_sync_point(step)
-        return self.received()
+    def ask(self, step: int) -> None:
+        """Asks whether to stop the run after this step; the same on all processes."""
+        self.requested = (
+            multihost_utils.reached_preemption_sync_point(step)
+            if self._joint
+            else self.received()
+        )
 
     def received(self) -> bool:
         """Whether to stop before the next step; never so in several processes."""
@@ -119,7 +137,8 @@ def catch(quit_at_once: Callable[[], None] = _interrupt) -> Iterator[StopSignal]
     _catching = StopSignal(quit_at_once)
     previous: dict[int, Any] = {
         number: signal.signal(number, _catching.receive)
-        for number in (signal.SIGTERM, signal.SIGINT)
+        for number in _CAUGHT
+        if signal.getsignal(number) != signal.SIG_IGN
     }
     try:
         yield _catching

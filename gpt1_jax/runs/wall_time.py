@@ -1,4 +1,4 @@
-"""Measures how much of a program's time is training, and where the rest goes.
+"""Measures the time of a program: where it goes, and how fast a training is.
 
 It imports nothing large, so that the time of all other imports is counted too.
 """
@@ -55,6 +55,46 @@ class WallTime:
             f"Time: {total:,.0f} s, {share:.0%} of it in training steps; "
             f"{', '.join(parts)}."
         )
+
+
+class Chrono:
+    """Measures how fast a training is, without its pauses.
+
+    The first step, which is compiled, only starts the clock.
+
+    Attributes:
+      step_seconds: of a step, since the last lap; None until two are complete.
+    """
+
+    def __init__(self) -> None:
+        self.step_seconds: float | None = None
+        self._lap: tuple[int, float] | None = None  # step and time at its beginning
+        self._last = (0, 0.0)  # step and time of the last one that is complete
+
+    def step_done(self, step: int) -> None:
+        """Notes that a step is complete, now."""
+        self._last = step, time.perf_counter()
+        if self._lap is None:
+            self._lap = self._last
+        elif step > self._lap[0]:
+            self.step_seconds = (self._last[1] - self._lap[1]) / (step - self._lap[0])
+
+    def lap(self) -> float | None:
+        """`step_seconds`, which from now on is that of the steps to come."""
+        self._lap = self._last
+        return self.step_seconds
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves the block out of the time of steps."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self._lap is not None:
+                lost = time.perf_counter() - began
+                self._lap = self._lap[0], self._lap[1] + lost
+                self._last = self._last[0], self._last[1] + lost
 
 
 PROGRAM = WallTime()  # since its first import; `main` imports it before all else

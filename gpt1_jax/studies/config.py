@@ -4,43 +4,53 @@ import dataclasses
 from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
+    DEFAULT,
     ByContent,
     CacheFolder,
     DType,
     File,
     Files,
     Free,
+    Names,
     NotNegative,
     Positive,
     RunFolder,
     Section,
+    Steps,
+    different,
     given,
+    not_empty,
     require,
 )
-from gpt1_jax.config.constraints import Names, Steps, different, not_empty
 from gpt1_jax.config.finetune import check_examples_source
 from gpt1_jax.config.sections import DataConfig, JobConfig
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalysisConfig(JobConfig):
     """The keys that these jobs share: the model that they examine."""
 
+    # The folder of a run: pre-trained, fine-tuned or converted.
     init_from: Annotated[
         RunFolder,
         given("Name the run to look into with --config.init_from=runs/pretrain/NAME."),
-    ]
-    step: Steps
-    dtype: Literal["", DType]
-    compilation_cache_dir: Free[File]
+    ] = ""
+    # The saved step: "default" (a fine-tuned run's best, any other run's newest),
+    # "newest", "best" or a number; or "all" saved steps or the "milestones", one after
+    # another.
+    step: Steps = DEFAULT
+    # Of the computation: "bfloat16" is less precise; empty: the run's own.
+    dtype: Literal["", DType] = "float32"
+    compilation_cache_dir: Free[File] = ""  # empty: ~/.cache/gpt1_jax/xla
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoringConfig(AnalysisConfig):
     """The keys shared by the jobs that score a run beside a baseline."""
 
-    baseline_init_from: RunFolder
-    batch_tokens: Free[Positive[int]]
+    # Another run to score at the same steps, drawn dashed; empty: none.
+    baseline_init_from: RunFolder = ""
+    batch_tokens: Free[Positive[int]] = 2048  # tokens computed together
 
     def __post_init__(self):
         super().__post_init__()
@@ -57,9 +67,9 @@ class TextConfig(Section):
 
     section = "data"
 
-    train: ByContent[Files]
-    valid: ByContent[Files]
-    cache_dir: CacheFolder
+    train: ByContent[Files] = ""  # the text that it was trained on
+    valid: ByContent[Files] = ""  # its text for validation
+    cache_dir: CacheFolder = ""  # where its token shards are
 
     def applied_to(self, data: DataConfig) -> DataConfig:
         """The data section of a run's configuration, with the paths of today."""
@@ -72,14 +82,23 @@ class PairsDataConfig(Section):
 
     section = "data"
 
-    source: Literal["tfds", "hub", "official", "files"]
-    dir: ByContent[File]
-    files: ByContent[Files]
-    sentences: Annotated[Names, different, not_empty]
-    good: str
-    context: str
-    paradigm: str
-    max_pairs: NotNegative[int]
+    # "tfds"; "hub": Parquet files of the Hugging Face Hub; "official": BLiMP's own
+    # files, DIR/PARADIGM.jsonl; "files": pairs of your own.
+    source: Literal["tfds", "hub", "official", "files"] = "tfds"
+    dir: ByContent[File] = ""  # DIR; for tfds its data_dir, empty: TFDS' own default
+    # Your own: files, folders or globs, comma-separated; .jsonl, .csv or .tsv.
+    files: ByContent[Files] = ""
+    # Their columns: two or more sentences or answers, or one column with a list.
+    sentences: Annotated[Names, different, not_empty] = (
+        "sentence_good",
+        "sentence_bad",
+    )
+    # Which is better: a column that holds its column's name or its number from 0;
+    # empty: the first.
+    good: str = ""
+    context: str = ""  # a column: read before each sentence, not scored
+    paradigm: str = ""  # a column: pairs with the same value are taken together
+    max_pairs: NotNegative[int] = 0  # a random subset of each paradigm; 0: all
 
     def __post_init__(self):
         super().__post_init__()
@@ -92,4 +111,4 @@ class PairsDataConfig(Section):
         )
 
 
-SAME_TEXT = TextConfig(train="", valid="", cache_dir="")
+SAME_TEXT = TextConfig()

@@ -41,11 +41,10 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import manifest_digest
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
 from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.resume import begin_run
 from gpt1_jax.runs.scoring_model import scoring_model
-from gpt1_jax.runs.steps import each_step, open_steps
 
 
 class Scorable(Protocol):

@@ -26,7 +26,14 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config.finetune import CUSTOM_TASK, TaskDataConfig
-from gpt1_jax.data.files import find_files, from_where, locate
+from gpt1_jax.data.files import (
+    find_files,
+    from_where,
+    is_stream,
+    json_digest,
+    locate,
+    sha256,
+)
 from gpt1_jax.data.records import (
     read_json_object,
     read_rows,
@@ -34,8 +41,8 @@ from gpt1_jax.data.records import (
     warn_left_out,
 )
 from gpt1_jax.data.text import brief
-from gpt1_jax.data.text_files import SUFFIXES
-from gpt1_jax.data.tfds import open_dataset
+from gpt1_jax.data.text_files import SUFFIXES, format_of
+from gpt1_jax.data.tfds import Opened, open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.batches import EncodedExamples, draw_examples
@@ -190,8 +197,7 @@ def load_split(
       UserError: naming the file and line that cannot be read; if there are no
         examples, or too few to divide.
     """
-    divided = bool(task.published.dev_split) and split != "test"
-    published = "dev" if divided else split
+    published = _published_split(task, split)
     if source == "tfds":
         records = _read_dataset(task, published, directory)
     elif source == "files":
@@ -206,7 +212,13 @@ def load_split(
             f"{task.title}: the {split} split of source {source!r} holds no examples; "
             "is its file complete?"
         )
+    divided = task.published.dev_split and split != "test"
     return _divide(task, examples, split) if divided else examples
+
+
+def _published_split(task: Task, split: str) -> str:
+    """The published split that holds a split: the dev split, if it is divided."""
+    return "dev" if task.published.dev_split and split != "test" else split
 
 
 def count_training_examples(task: Task, config: TaskDataConfig) -> int:
@@ -228,6 +240,56 @@ def _load_configured(task: Task, config: TaskDataConfig, split: str) -> list[Exa
         paths=config.paths(),
         skip_empty=config.skip_empty,
     )
+
+
+def file_digests(task: Task, config: TaskDataConfig) -> dict[str, str]:
+    """Digests of the files that a task's splits are read from; nothing is parsed.
+
+    Equal files hold the same examples. Others may do so too, for example if they are
+    compressed.
+
+    Args:
+      task: the task; of the source "hub" its files must have been fetched.
+      config: where its examples are.
+
+    Returns:
+      The digests by split; none at all if a file is a pipe, which is read only once.
+
+    Raises:
+      MissingData, UserError: as `load_task`, if the files are not there or not clear.
+    """
+    digests = {}
+    for split in SPLITS:
+        try:
+            files = _source_files(task, split, config)
+        except MissingData:
+            if split != "test" or config.test:
+                raise
+            continue
+        if any(is_stream(path) for _, path in files):
+            return {}
+        digests[split] = json_digest(
+            [(subset, format_of(path.name), sha256(path)) for subset, path in files]
+        )
+    return digests
+
+
+def _source_files(
+    task: Task, split: str, config: TaskDataConfig
+) -> list[tuple[str, epath.Path]]:
+    """The files that hold a split, in order, each with the subset it belongs to."""
+    split = _published_split(task, split)
+    if config.source == "tfds":
+        datasets = _open_datasets(task, split, config.dir)
+        return [(subset, path) for subset, _, each in datasets for path in each.files]
+    if config.source == "files":
+        return [("", _own_file(split, config.paths()))]
+    found = _find_all(task, split, config.source, locate(config.dir))
+    return [
+        (subset, file)
+        for subset, _, path in found
+        for file in (find_files(path, "*.txt") if path.is_dir() else [path])
+    ]
 
 
 def check_records(
@@ -328,15 +390,24 @@ def _places(task: Task, split: str, source: str) -> Mapping[str, _Place]:
 def _read_files(
     task: Task, split: str, source: str, folder: epath.Path
 ) -> Iterator[Record]:
-    """The records of a split in the files of a source.
+    """The records of a split in the files of a source."""
+    optional = task.target.column if split == "test" else ""
+    for subset, layout, path in _find_all(task, split, source, folder):
+        records = read_records(path, layout, subset, optional)
+        yield from map(_in_python, records) if source == "hub" else records
+
+
+def _find_all(
+    task: Task, split: str, source: str, folder: epath.Path
+) -> Iterator[tuple[str, FileLayout, epath.Path]]:
+    """The files or folders of a split, each with its subset and layout.
 
     Raises:
       MissingData: if they are not there.
-      UserError: if two files may hold the same examples, or one is damaged.
+      UserError: if two files may hold the same examples.
     """
     places = _places(task, split, source)
     _check_has_split(task, split, source, places)
-    optional = task.target.column if split == "test" else ""
     for subset, place in places.items():
         found = [path for name in place.patterns for path in _find(folder, name)]
         if not found and place.layout.newer_path:
@@ -352,9 +423,7 @@ def _read_files(
                 f"{task.title}: {' and '.join(map(str, found))} may hold the same "
                 "examples; keep one of them."
             )
-        for path in found:
-            records = read_records(path, place.layout, subset, optional)
-            yield from map(_in_python, records) if source == "hub" else records
+        yield from ((subset, place.layout, path) for path in found)
 
 
 def _check_has_split(task: Task, split: str, source: str, places: object) -> None:
@@ -386,6 +455,11 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
       MissingData: if no file is given, or it does not exist.
       UserError: if it is a folder or a file of another kind, or a line cannot be read.
     """
+    yield from read_records(_own_file(split, paths))
+
+
+def _own_file(split: str, paths: Mapping[str, str]) -> epath.Path:
+    """The user's own file of a split, as `read_own_file` takes it."""
     if not paths.get(split):
         raise MissingData(
             f"No file is given for the {split} split; name it with "
@@ -398,7 +472,7 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
         raise UserError(
             f"config.data.{split}={paths[split]!r} is a folder; name a file."
         )
-    yield from read_records(path)
+    return path
 
 
 def read_records(
@@ -485,10 +559,26 @@ def _questions(passage: Mapping[str, Any], where: str, subset: str) -> Iterator[
 
 
 def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
-    """The records of a split, which TFDS prepares if it has not done so before.
+    """The records of a split, which TFDS prepares if it has not done so before."""
+    for subset, spec, dataset in _open_datasets(task, split, directory):
+        for index in range(len(dataset.rows)):
+            where = f"{spec}[{index}]"
+            row = {name: _plain(value) for name, value in dataset.rows[index].items()}
+            if spec.startswith("race/"):
+                yield from _questions(row, where, subset)
+                continue
+            if task.published.tfds_first_label and row[task.target.column] != NO_LABEL:
+                row[task.target.column] -= task.published.tfds_first_label
+            yield Record(row, where, subset)
+
+
+def _open_datasets(
+    task: Task, split: str, directory: str
+) -> Iterator[tuple[str, str, Opened]]:
+    """The datasets of a split: the subset, NAME:SPLIT, and what TFDS opens.
 
     Raises:
-      MissingData: if the dataset is not prepared and cannot be.
+      MissingData: if a dataset is not prepared and cannot be.
       UserError: if TFDS does not know the dataset, or it is stored as TFRecord.
     """
     otherwise = _OTHERWISE if task.published.files else _WITHOUT_FILES
@@ -496,20 +586,12 @@ def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
     _check_has_split(task, split, "tfds", specs)
     for subset, spec in specs.items():
         try:
-            rows = open_dataset(spec, directory, where=spec, otherwise=otherwise).rows
+            opened = open_dataset(spec, directory, where=spec, otherwise=otherwise)
         except MissingData:
             if subset not in task.published.optional:
                 raise
             continue
-        for index in range(len(rows)):
-            where = f"{spec}[{index}]"
-            row = {name: _plain(value) for name, value in rows[index].items()}
-            if spec.startswith("race/"):
-                yield from _questions(row, where, subset)
-                continue
-            if task.published.tfds_first_label and row[task.target.column] != NO_LABEL:
-                row[task.target.column] -= task.published.tfds_first_label
-            yield Record(row, where, subset)
+        yield subset, spec, opened
 
 
 def _in_python(record: Record) -> Record:

@@ -1,32 +1,29 @@
 """Trains one run to its end, for pre-training and fine-tuning alike.
 
 `fit` resumes or starts what a `Run` describes, and `train` is its loop on the host. The
-loop knows nothing of tasks or losses, and it never waits for the device between steps:
-while the device works on step n, the host reads the metrics of step n - 1 and puts the
-batch of step n + 1 on the device.
+loop knows nothing of tasks or losses. While the device works on step n, the host reads
+the metrics of step n - 1 and puts the batch of step n + 1 on the device; it waits for
+the device only where something is due between two steps: see `make_hooks`.
 """
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn, Protocol
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config.sections import (
-    CheckpointConfig,
-    DistributedConfig,
-    LogConfig,
-    TrainConfig,
-)
+from gpt1_jax.config.sections import LogConfig, TrainingConfig
 from gpt1_jax.data.progress import said_if_long
 from gpt1_jax.data.windows import BatchSource, read_ahead
-from gpt1_jax.parallel.mesh import gathered, state_sharding, to_global_batch
+from gpt1_jax.parallel.mesh import state_sharding, to_global_batch
 from gpt1_jax.parallel.processes import (
     EXIT_AGAIN,
     Watchdog,
@@ -41,7 +38,7 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import Forms, form_names
 from gpt1_jax.runs.milestones import Milestones
 from gpt1_jax.runs.records import Records, Throughput, trackers_in_use
-from gpt1_jax.runs.resume import Identity, check_same, tree_digest
+from gpt1_jax.runs.resume import Identity, check_same
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.runs.wall_time import PROGRAM, TRAINING
 from gpt1_jax.training.state import TrainState
@@ -49,19 +46,6 @@ from gpt1_jax.training.steps import Step
 
 # (params, step, stopped) -> metrics, or None if stopped() became true before the end
 Evaluate = Callable[[Any, int, Callable[[], bool]], Mapping[str, Any] | None]
-
-
-class TrainingConfig(Protocol):
-    """The sections of a training job's configuration that the loop reads."""
-
-    @property
-    def train(self) -> TrainConfig: ...
-    @property
-    def checkpoint(self) -> CheckpointConfig: ...
-    @property
-    def log(self) -> LogConfig: ...
-    @property
-    def distributed(self) -> DistributedConfig: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,16 +137,13 @@ class Run:
     def _is_milestone(self, step: int) -> bool:
         return self.milestones is not None and step in self.milestones.by_step
 
-    def metadata(self, step: int, params: Any) -> dict[str, Any]:
-        """The metadata saved with the state of a step; all processes must call this."""
+    def metadata(self, step: int) -> dict[str, Any]:
+        """The metadata saved with the state of a step."""
         text_read = self.milestones.metadata(step) if self.milestones else {}
-        if jax.process_count() > 1:
-            params = gathered(self.computation.mesh, params)
         return {
             **self.identity.metadata(step),
             **text_read,
             "forms": form_names(self.computation.forms),
-            "params_digest": tree_digest(params),
         }
 
 
@@ -286,80 +267,116 @@ def train(
       FolderInUse: if another process took over the run folder.
     """
     step, seed = int(state.step), jnp.uint32(run.computation.seed)
-    pending: dict[str, jax.Array] | None = None  # metrics not yet read
-    profiler = _Profiler(str(run.folder / "profile"), run.config.log)
-    with signals.catch() as stop, stop.deferred(), profiler, PROGRAM.on(TRAINING):
-        if not step and run.saves(step):
-            _save(run, state, host)
-        if run.evaluates(step):
-            _catch_up(run, state, host, stop)
-        batches = _one_ahead(batches)
-        train_step = _first_call_timed(run.computation.step)
-        while step < run.num_steps:
-            host.watchdog.hear()
-            lock.check_owned()
-            profiler.before(step + 1)
-            state, metrics = train_step(state, next(batches), seed)
-            if pending is not None:
-                _read_metrics(run, step, pending, host.records)
+    metrics = _Metrics(run, host.records)
+    with signals.catch() as stop, stop.deferred(), PROGRAM.on(TRAINING):
+        profiler = _Profiler(str(run.folder / "profile"), run.config.log)
+        hooks = make_hooks(run, step, host, stop, metrics, profiler)
+        with profiler:
+            _call(hooks, step, state)  # what a stop has skipped
+            batches = _one_ahead(batches)
+            train_step = _first_call_timed(run.computation.step)
+            while step < run.num_steps:
+                host.watchdog.hear()
+                lock.check_owned()
+                state, values = train_step(state, next(batches), seed)
+                step += 1
+                metrics.follow(step, values)
                 stop.step_seconds = host.records.step_seconds
-            pending, step = metrics, step + 1
-            stopping = stop.requested(step)
-            evaluating = run.evaluates(step) and not stopping
-            saving = run.saves(step) or stopping
-            if not (evaluating or saving):
-                continue
-            _read_metrics(run, step, pending, host.records)
-            pending = None
-            if saving:  # first, so that a long evaluation cannot lose the state
-                _save(run, state, host)
-            if evaluating:
-                _evaluate(run, state, host, stop)
-            if stopping or stop.received():
-                _save(run, state, host)
-                _stop(step, host)
-            host.records.publish()
-            host.records.pause_clock()
+                stop.ask(step)
+                _call(hooks, step, state)
     with PROGRAM.on("checkpoints"):
         host.checkpoints.wait()
     return state
 
 
-def _read_metrics(
-    run: Run, step: int, metrics: Mapping[str, jax.Array], records: Records
-) -> None:
-    """Waits for a step's metrics, checks that they are finite, records them if due."""
-    values = {name: value.item() for name, value in jax.device_get(metrics).items()}
-    records.step_done(step)
-    in_row = values["nonfinite_in_row"]
-    if in_row:
-        say(
-            f"WARNING: step {step} gave loss {values['loss']} and gradient norm "
-            f"{values['grad_norm']}; its update was skipped."
-        )
-    if in_row >= run.config.train.max_nonfinite_steps:
-        found = f"loss {values['loss']:.6g}"
-        if math.isfinite(values["loss"]):
-            found = f"gradient norm {values['grad_norm']:.6g}, at a {found}"
-        raise FloatingPointError(
-            f"{in_row} updates in a row up to step {step} were not finite ({found}). "
-            "The checkpoints are intact; start a new run with a lower "
-            "--config.optimizer.learning_rate or another --config.seed."
-        )
-    if step % run.config.log.every_steps == 0:
-        records.train(step, values)
+class Hook(NamedTuple):
+    """Something that the loop does between two steps."""
+
+    due: Callable[[int], bool]  # whether to do it after a step
+    do: Callable[[TrainState], None]
 
 
-def _save(run: Run, state: TrainState, host: Host) -> None:
-    step = int(state.step)
+def _call(hooks: Sequence[Hook], step: int, state: TrainState) -> None:
+    for hook in hooks:
+        if hook.due(step):
+            hook.do(state)
+
+
+def make_hooks(
+    run: Run,
+    first_step: int,
+    host: Host,
+    stop: StopSignal,
+    metrics: "_Metrics",
+    profiler: "_Profiler",
+) -> Sequence[Hook]:
+    """What a run does between two steps, in this order.
+
+    A state is saved before it is evaluated, so that a long evaluation cannot lose it.
+
+    Args:
+      run: the run.
+      first_step: the step that it continues from.
+      host: receives states and metrics.
+      stop: tells whether the run is asked to stop.
+      metrics: those of the steps so far.
+      profiler: traces some steps.
+    """
+    log_every, best = run.config.log.every_steps, run.evaluation.best.metric
+
+    def pausing(do: Callable[[TrainState], None]) -> Callable[[TrainState], None]:
+        """The same after this step's metrics are read; its time is not the steps'."""
+
+        def paused(state: TrainState) -> None:
+            metrics.read()
+            with host.records.paused():
+                do(state)
+
+        return paused
+
+    def logs(step: int) -> bool:
+        return step % log_every == 0
+
+    def saves(step: int) -> bool:
+        due = run.saves(step) and (step > first_step or step == 0)  # else it is saved
+        return due or stop.requested or _is_late(run, host, step)
+
+    def evaluates(step: int) -> bool:
+        """Whether to evaluate; the first state only if a stop has prevented it."""
+        if stop.requested or not run.evaluates(step):
+            return False
+        return step > first_step or not agree(host.records.recorded(best, step))
+
+    def ends(step: int) -> bool:
+        return stop.requested or stop.received()
+
+    return (
+        Hook(logs, lambda state: metrics.read()),
+        Hook(profiler.due, pausing(profiler.switch)),
+        Hook(saves, pausing(functools.partial(_save, run, host))),
+        Hook(evaluates, pausing(functools.partial(_evaluate, run, host, stop))),
+        Hook(ends, pausing(functools.partial(_end, run, host))),
+    )
+
+
+def _is_late(run: Run, host: Host, step: int) -> bool:
+    """Whether a save is due by the clock; several processes agree now and then."""
+    minutes = run.config.checkpoint.every_minutes
+    if not minutes or (jax.process_count() > 1 and step % run.config.log.every_steps):
+        return False
+    return agree(time.monotonic() - host.checkpoints.saved_at >= 60 * minutes)
+
+
+def _save(run: Run, host: Host, state: TrainState) -> None:
     host.watchdog.hear()
     lock.check_owned()
+    step = int(state.step)
     with PROGRAM.on("checkpoints"):
-        host.checkpoints.save(step, state, run.metadata(step, state.params))
+        host.checkpoints.save(step, state, run.metadata(step))
 
 
-def _evaluate(run: Run, state: TrainState, host: Host, stop: StopSignal) -> bool:
-    """Evaluates a state and records its metrics; returns whether it finished."""
+def _evaluate(run: Run, host: Host, stop: StopSignal, state: TrainState) -> None:
+    """Evaluates a state and records its metrics, unless a signal prevents it."""
     step = int(state.step)
 
     def stopped() -> bool:
@@ -369,31 +386,59 @@ def _evaluate(run: Run, state: TrainState, host: Host, stop: StopSignal) -> bool
     with PROGRAM.on("evaluation"):
         metrics = run.evaluation.evaluate(state.params, step, stopped)
     if metrics is None:
-        return False
+        stop.requested = True
+        return
     lock.check_owned()
     with PROGRAM.on("checkpoints"):
         host.checkpoints.add_score(step, metrics[run.evaluation.best.metric])
     host.records.write({"step": step, **metrics})
-    return True
 
 
-def _catch_up(run: Run, state: TrainState, host: Host, stop: StopSignal) -> None:
-    """Runs the evaluation that a stop skipped, as if there had been no stop.
-
-    Also runs the first evaluation of a run that continues another run's steps.
-    """
-    step = int(state.step)
-    if agree(host.records.recorded(run.evaluation.best.metric, step)):
-        return
-    if not _evaluate(run, state, host, stop):
-        _save(run, state, host)
-        _stop(step, host)
-
-
-def _stop(step: int, host: Host) -> NoReturn:
+def _end(run: Run, host: Host, state: TrainState) -> NoReturn:
+    _save(run, host, state)
     host.checkpoints.wait()
-    host.records.publish()
-    raise Stopped(f"stopped by a signal; step {step} is saved.")
+    raise Stopped(f"stopped by a signal; step {int(state.step)} is saved.")
+
+
+class _Metrics:
+    """Reads the metrics of each step while the device works on the next."""
+
+    def __init__(self, run: Run, records: Records):
+        self._run, self._records = run, records
+        self._pending: tuple[int, Mapping[str, jax.Array]] | None = None
+
+    def follow(self, step: int, metrics: Mapping[str, jax.Array]) -> None:
+        """Reads those of the step before; notes these, which may not be there yet."""
+        self.read()
+        self._pending = step, metrics
+
+    def read(self) -> None:
+        """Waits for the last step's metrics, and records them if that is due.
+
+        Raises:
+          FloatingPointError: after too many non-finite updates in a row.
+        """
+        if self._pending is None:
+            return
+        (step, metrics), self._pending = self._pending, None
+        values = {name: value.item() for name, value in jax.device_get(metrics).items()}
+        self._records.step_done(step)
+        if in_row := values["nonfinite_in_row"]:
+            say(
+                f"WARNING: step {step} gave loss {values['loss']} and gradient norm "
+                f"{values['grad_norm']}; its update was skipped."
+            )
+        if in_row >= self._run.config.train.max_nonfinite_steps:
+            found = f"loss {values['loss']:.6g}"
+            if math.isfinite(values["loss"]):
+                found = f"gradient norm {values['grad_norm']:.6g}, at a {found}"
+            raise FloatingPointError(
+                f"{in_row} updates in a row up to step {step} were not finite "
+                f"({found}). The checkpoints are intact; start a new run with a lower "
+                "--config.optimizer.learning_rate or another --config.seed."
+            )
+        if step % self._run.config.log.every_steps == 0:
+            self._records.train(step, values)
 
 
 def _one_ahead(batches: Iterator[Any]) -> Iterator[Any]:
@@ -423,21 +468,23 @@ class _Profiler(contextlib.AbstractContextManager):
 
     def __init__(self, directory: str, config: LogConfig):
         self._directory = directory
-        self._first = config.profile_first_step
-        self._end = self._first + config.profile_steps
+        first, number = config.profile_first_step, config.profile_steps
+        self._switches = (first - 1, first - 1 + number) if number else ()
         self._tracing = False
 
-    def before(self, step: int) -> None:
-        if step == self._first and self._end > self._first:
-            jax.profiler.start_trace(self._directory)
-            self._tracing = True
-        elif step == self._end:
-            self._stop()
+    def due(self, step: int) -> bool:
+        """Whether the trace begins or ends after a step."""
+        return step in self._switches
 
-    def __exit__(self, *exception: object) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
+    def switch(self, state: TrainState) -> None:
+        """Begins or ends the trace."""
+        del state
         if self._tracing:
             jax.profiler.stop_trace()
-            self._tracing = False
+        else:
+            jax.profiler.start_trace(self._directory)
+        self._tracing = not self._tracing
+
+    def __exit__(self, *exception: object) -> None:
+        if self._tracing:
+            jax.profiler.stop_trace()

@@ -9,7 +9,7 @@ import pytest
 from tiny_run import load_config
 
 from gpt1_jax.config import JOBS, load
-from gpt1_jax.config.checks import Place, find_mark, places, section_type
+from gpt1_jax.config.checks import PLACE, marks, places, section_type
 from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.errors import UserError
 
@@ -42,16 +42,31 @@ def test_values_of_another_type_are_refused_by_name(key, value, wanted):
     assert f"config.{key}=" in str(error.value) and wanted in str(error.value)
 
 
-def test_unknown_and_missing_keys_are_refused():
+def test_unknown_and_needed_keys_are_refused():
     values = load_config("paper").to_dict()
     for section in ("model", "train"):
         wrong = {**values, section: {**values[section], "layers": 3}}
         with pytest.raises(ValueError, match=rf"config\.{section}.*'layers'"):
             load(wrong)
-    with pytest.raises(ValueError, match=r"lacks the keys \['seed'\]"):
-        load({k: v for k, v in values.items() if k != "seed"})
+    for section, key in (("model", "num_layers"), ("optimizer", "learning_rate")):
+        less = {k: v for k, v in values[section].items() if k != key}
+        with pytest.raises(ValueError, match=rf"{section} lacks the keys \['{key}'\]"):
+            load({**values, section: less})
     with pytest.raises(ValueError, match="unknown keys"):
         load({**values, "sed": 1})
+
+
+def test_a_key_that_is_left_out_has_its_default():
+    values = load_config("paper").to_dict()
+    optimizer = {k: v for k, v in values["optimizer"].items() if k != "eps"}
+    less = {**values, "optimizer": optimizer}
+    for key in ("seed", "eval", "distributed"):
+        del less[key]
+    assert load(less) == load(values)
+    sampling = {"job": "generate", "preset": "", "init_from": "a", "sampling": {}}
+    assert load(sampling) == load(
+        load_config("", file="generate", init_from="a").to_dict()
+    )
 
 
 def test_the_model_of_every_job_is_checked_by_its_keys():
@@ -130,7 +145,7 @@ def test_every_key_that_names_a_file_or_folder_is_a_place():
     for job in JOBS:
         for key, field in text_fields(JOBS[job].config_class()):
             named = re.fullmatch(names, key) or re.fullmatch(names, field.name)
-            assert bool(named) == bool(find_mark(field.type, Place)), (job, key)
+            assert bool(named) == (PLACE in marks(field.type)), (job, key)
 
 
 # --- the folder to write to ---------------------------------------------------------

@@ -17,7 +17,7 @@ from gpt1_jax.config.finetune import (
     describe_left_out,
     suite_variants,
 )
-from gpt1_jax.config.saved import flatten
+from gpt1_jax.config.flat import flatten
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 
@@ -165,14 +165,14 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
     ("preset", "overrides", "parts"),
     [
         ("sst2", {"init_from": ""}, ["--config.init_from=runs/pretrain/quickstart"]),
-        ("sst2", {"seeds": ()}, ["config.seeds is empty"]),
+        ("sst2", {"seeds": ()}, ["config.seeds=() must name one or more"]),
         (
             "sst2",
             {"seeds": ("range(3)",)},
             ["config.seeds[0]='range(3)'", "whole number"],
         ),
         ("sst2", {"seeds": (0, -1)}, ["seeds[1]=-1"]),
-        ("sst2", {"tasks": ()}, ["config.tasks is empty"]),
+        ("sst2", {"tasks": ()}, ["config.tasks=() must name one or more"]),
         ("sst2", {"transfer_layers": "-1"}, ["transfer_layers='-1'", "none"]),
         ("sst2", {"transfer_layers": "²"}, ["transfer_layers='²'", "none"]),
         ("sst2", {"data__source": "files"}, ["'files'", "finetune.py:custom"]),

@@ -194,6 +194,24 @@ def test_a_strangers_folder_imports_nothing(lab):
     assert load_saved(folder / "config.json") == config
 
 
+def test_a_configuration_file_may_start_from_the_defaults_of_a_job_of_ones_own(lab):
+    text = MODULE.replace("input: LocalFile", 'input: LocalFile = "" # to read')
+    text = text.replace("longest: Positive[int]", "longest: Positive[int] = 4")
+    text = text.replace("frozen=True", "frozen=True, kw_only=True")
+    (lab / "with_defaults.py").write_text(text)
+    config = config_lib.default_config("with_defaults", "few", ("few", "many"))
+    config.width = 7  # a key without a default
+    loaded = load(config.to_dict())
+    assert (loaded.longest, loaded.width, loaded.preset) == (4, 7, "few")
+    (lab / "of_defaults.py").write_text(
+        "from gpt1_jax.config import default_config\n"
+        "def get_config():\n"
+        "    return default_config('with_defaults').lock()"
+    )
+    code, output = run_program("--config=of_defaults.py", "--help", cwd=lab)
+    assert code == 0 and "  --config.input=''\n      to read\n" in output
+
+
 def test_a_job_of_ones_own_on_the_command_line(lab):
     def command(*flags):
         return run_program("--config=my_config.py:few", *flags, cwd=lab)
@@ -211,7 +229,7 @@ def test_a_job_of_ones_own_on_the_command_line(lab):
     for flags, problem in (
         (["--config.longest=3"], "config.longest is 3, saved 4."),
         (["--config.input=gs://a/b"], "config.input"),
-        (["--config.longes=3"], "did you mean longest?"),
+        (["--config.longes=3"], "did you mean --config.longest?"),
         (["--config.job=word_length"], "config.job='word_length' is not known"),
     ):
         code, output = command("--config.input=words.txt", *flags)

@@ -1,18 +1,27 @@
 import dataclasses
+import importlib.util
 import json
-from typing import Annotated
 
 import pytest
-from tiny_run import load_config
+from tiny_run import ROOT, load_config
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import pretrain, saved
-from gpt1_jax.config.checks import Newer
+from gpt1_jax.config.checks import Free, keys_of
+from gpt1_jax.config.flat import flatten, replace_gone, unflatten
 from gpt1_jax.config.sections import EvalConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RUN_FOLDER
 from gpt1_jax.runs import resume
+
+SAVED = ROOT / "tests" / "saved_runs" / "1.0.0"
+SIZES = ("kind", "num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len")
+SIZES += ("lstm_units",)
+
+spec = importlib.util.spec_from_file_location("make", SAVED.parent / "make.py")
+make = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(make)
 
 
 def values(job="pretrain", **overrides):
@@ -42,17 +51,20 @@ def test_what_is_saved_is_loaded(loaded, job):
     assert loaded(json.loads(json.dumps(config.to_dict()))) == config
 
 
+# What runs did before a key was there; its default today, whatever a preset has.
 NEWER = {  # than 1.0.0
     "pretrain": {
         "tokenizer.lowercase": True,
         "data.skip_empty": False,
         "data.document_separator": "",
+        "checkpoint.every_minutes": 0.0,
         "log.wandb": False,
     },
     "finetune": {
         "data.skip_empty": False,
         "custom.name": "",
         "custom.template": "",
+        "checkpoint.every_minutes": 0.0,
         "log.wandb": False,
     },
     "convert": {
@@ -63,26 +75,44 @@ NEWER = {  # than 1.0.0
         "push_language": (),
     },
 }
+OF_1_0 = {name: run for name, *run in make.RUNS if name not in ("exported", "suite")}
 
 
-def test_every_other_key_is_one_of_1_0():
-    for job in config_lib.JOBS:
-        found = saved.newer_keys(config_lib.JOBS[job].config_class())
-        assert found == NEWER.get(job, {}), job
+@pytest.mark.parametrize("name", OF_1_0)
+def test_every_default_continues_what_1_0_did(name):
+    """A folder that lacks a key has its default, so defaults never change meaning."""
+    job, preset, flags = OF_1_0[name]
+    held = saved.known_values(saved.read_values(SAVED / name / "config.json"))
+    defaults = gpt1_jax.defaults(f"{job}:{preset}" if preset else job).to_dict()
+    of_origin = {f"model.{key}" for key in SIZES} if job != "pretrain" else set()
+    of_suite = {"suite.aux_lm_weights", "suite.train_sizes"}  # none in a run's folder
+    changed = {
+        key: value
+        for key, value in flatten(defaults).items()
+        if key in held and value != held[key] and key not in {*flags, *of_suite}
+    }
+    # "default" is the newest step of a pre-trained run, which 1.0 named itself.
+    assert changed == ({"step": "default"} if job == "finetune" else {})
+    assert held.keys() <= {*flatten(defaults), *of_origin}
+
+    cls = config_lib.find_job(job).config_class()
+    newer = {each.name: each.default for each in keys_of(cls) if each.name not in held}
+    assert newer == NEWER.get(job, {})
 
 
 @dataclasses.dataclass(frozen=True)
 class LaterEvalConfig(EvalConfig):
     """A section as a later version may have it."""
 
-    tokens: Annotated[int, Newer(0)]
+    tokens: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LaterConfig(pretrain.PretrainConfig):
-    """The configuration of a later version, with a key that folders of 1.0 lack."""
+    """The configuration of a later version, with keys that folders of 1.0 lack."""
 
-    eval: LaterEvalConfig
+    eval: Free[LaterEvalConfig]
+    twice: bool = False
 
 
 @pytest.fixture
@@ -94,11 +124,58 @@ def later(monkeypatch):
     return found
 
 
-def test_a_key_that_is_newer_than_a_folder_is_filled_in(later, loaded):
-    assert saved.newer_keys(LaterConfig) == {**NEWER["pretrain"], "eval.tokens": 0}
-    assert loaded(later).eval.tokens == 3
+def test_a_key_that_is_newer_than_a_folder_has_its_default(later, loaded):
+    assert loaded(later).eval.tokens == 3 and not loaded(later).twice
     del later["eval"]["tokens"]
     assert loaded(later).eval.tokens == 0
+
+
+def test_a_newer_key_that_is_set_on_resuming_is_a_change_like_any_other(later):
+    given = config_lib.load({**later, "twice": True}).to_dict()
+    with pytest.raises(
+        UserError, match=r"config\.twice is True, saved False\. Use the"
+    ):
+        resume.refuse_changes(values(), given, "here")
+    given = config_lib.load(later).to_dict()  # config.eval is free
+    resume.refuse_changes(values(), given, "here")
+
+
+NOTES = {"note": "to be repeated", "_host": {"name": "a1", "cores": [1, 2]}}
+
+
+def test_a_note_is_passed_over_with_a_line(loaded, monkeypatch, tmp_path):
+    said = []
+    monkeypatch.setattr(saved.logging, "warning", lambda *line: said.append(line))
+    written = {**values(), **NOTES}
+    written["train"]["why"] = 1
+    path = str(tmp_path / "config.json")
+    for _ in range(2):
+        assert loaded(written) == config_lib.load(values())
+        ((text, *named),) = said  # once
+        named = text % tuple(named)
+        assert named.startswith(path)
+        assert named.endswith("ignored: train.why, note, _host.name, _host.cores.")
+    given = config_lib.load(values()).to_dict()
+    assert not resume.changed_keys(written, given)
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"gpt1_jax": "9.1.0"}, r"is of gpt1_jax 9\.1\.0, which is newer, .*: note, "),
+        ({"format": 2}, "reads format 1"),
+    ],
+)
+def test_an_unknown_key_of_a_later_version_is_refused(loaded, more, problem):
+    with pytest.raises(UserError, match=problem):
+        loaded({**values(), **NOTES, **more})
+    if "gpt1_jax" in more:
+        assert loaded({**values(), **more}) == config_lib.load(values())
+
+
+def test_a_note_on_the_command_line_is_refused():
+    with pytest.raises(UserError, match=r"config has unknown keys \['_host', 'note'\]"):
+        config_lib.load({**values(), **NOTES})
 
 
 def test_a_key_of_1_0_is_read_under_its_new_name(loaded):
@@ -108,19 +185,6 @@ def test_a_key_of_1_0_is_read_under_its_new_name(loaded):
     config = loaded(written)
     assert config.data.text_field == "body" and config.data.document_separator == ""
     assert not resume.changed_keys(written, config.to_dict())
-
-
-def test_a_run_resumes_without_a_newer_key_and_says_so(later):
-    given = config_lib.load(later)
-    config, notes = saved.keep_newer_keys_neutral(given, values())
-    assert config == dataclasses.replace(
-        given, eval=dataclasses.replace(given.eval, tokens=0)
-    )
-    assert notes == [
-        "config.eval.tokens is newer than this run, which continues with 0."
-    ]
-    assert saved.keep_newer_keys_neutral(given, later) == (given, [])
-    assert saved.keep_newer_keys_neutral(config, values()) == (config, [])
 
 
 @pytest.mark.parametrize(
@@ -143,15 +207,10 @@ def test_a_run_that_split_its_state_in_a_way_of_1_0_opens_and_resumes(
     written, given = values(job), config_lib.load(values(job))
     written["mesh"] = before
     assert loaded(written).mesh.sharding == now
-    config, notes = saved.keep_newer_keys_neutral(given, written)
-    assert config == given and not resume.changed_keys(written, config.to_dict())
-    if gone is None:
-        assert not notes
-    else:
-        assert notes == [
-            f"config.mesh.{gone} is gone since this run began, which continues with "
-            "config.mesh.sharding='auto'."
-        ]
+    assert not resume.changed_keys(written, given.to_dict())
+    said = f"config.mesh.{gone} is gone since this run began, which continues without."
+    _, notes = replace_gone(flatten(written))
+    assert notes == ([said] if gone else [])
 
 
 @pytest.mark.parametrize(
@@ -168,13 +227,26 @@ def test_a_way_of_1_0_to_split_a_state_is_refused_from_the_user(key, value, mess
         config_lib.load(given)
 
 
+@pytest.mark.parametrize("job", ["pretrain", "finetune"])
+def test_a_users_own_file_with_the_keys_of_1_0_still_works(job):
+    """A copy of a file of 1.0, which listed every key."""
+    copy, today = values(job), config_lib.load(values(job))
+    for key in NEWER[job]:
+        section, name = key.split(".")
+        del copy[section][name]
+    copy["mesh"]["tensor_parallelism"] = 1
+    if job == "pretrain":
+        copy["data"]["jsonl_field"] = copy["data"].pop("text_field")
+    assert config_lib.load(copy) == today
+
+
 def test_the_format_is_no_key_of_the_configuration(loaded, tmp_path):
     config = loaded(values())
     held = saved.saved_values(config)
     assert held["format"] == 1 and held["gpt1_jax"] == gpt1_jax.__version__
     (tmp_path / "config.json").write_text(json.dumps(held))
     read = saved.read_values(tmp_path / "config.json")
-    assert saved.flatten(read) == saved.flatten(config.to_dict())
+    assert flatten(read) == flatten(config.to_dict())
 
 
 @pytest.mark.parametrize(
@@ -190,7 +262,7 @@ def test_a_strangers_folder_decides_nothing_about_this_machine(
     loaded, key, planted, found
 ):
     written = values(**{key: planted})
-    assert saved.flatten(loaded(written).to_dict())[key] == found
+    assert flatten(loaded(written).to_dict())[key] == found
 
 
 @pytest.mark.parametrize(
@@ -212,15 +284,15 @@ def test_other_content_is_one_error_that_names_the_file(tmp_path, text):
 
 def test_how_long_to_wait_is_for_whoever_runs_the_program():
     given = config_lib.load(values(distributed__stuck_minutes=5.0))
-    reset = saved.without_local(given.to_dict())
-    assert reset["distributed"] == values()["distributed"]
-    assert reset["seed"] == given.seed
+    assert saved.load_values(given.to_dict()) == config_lib.load(values())
+    left = saved.portable_values(given.to_dict())
+    assert "distributed.stuck_minutes" not in left and left["seed"] == given.seed
 
 
 def test_flatten_and_unflatten_are_inverse():
     tree = {"a": 1, "b": {"c": (1, 2), "d": {"e": None}}}
-    assert saved.flatten(tree) == {"a": 1, "b.c": (1, 2), "b.d.e": None}
-    assert saved.unflatten(saved.flatten(tree)) == tree
+    assert flatten(tree) == {"a": 1, "b.c": (1, 2), "b.d.e": None}
+    assert unflatten(flatten(tree)) == tree
 
 
 def test_a_folder_for_transformers_is_to_be_converted(tmp_path):
@@ -234,14 +306,12 @@ def test_a_folder_for_transformers_is_to_be_converted(tmp_path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("mesh", {}, r"config lacks the keys \['mesh'\]"),
         (
             "mesh",
             {"sharding": {"a": 1}},
-            r"config\.mesh\.sharding={'a': 1} is not known",
+            r"config\.mesh\.sharding\.a: 'sharding' is a value",
         ),
         ("mesh", 5, r"config\.mesh=5 must be a section"),
-        ("model", {}, r"config lacks the keys \['model'\]"),
         ("model", {"kind": "lstm"}, r"config\.model lacks the keys"),
         ("model", "x", r"config\.model='x' must be a section"),
     ],

@@ -12,7 +12,7 @@ from tiny_run import load_config
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.formats import RUN_FOLDER
-from gpt1_jax.runs.past_runs import find_folders
+from gpt1_jax.runs.run_folder import find_folders
 from gpt1_jax.tasks.metrics import METRICS, Metric
 
 

@@ -4,6 +4,7 @@ import pytest
 from tiny_tasks import finetune_config, rows, write_lines
 
 from gpt1_jax.data.files import write_json
+from gpt1_jax.finetuning.results import FILE_DIGESTS
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.jobs import finetune
 from gpt1_jax.runs.folder import write_config_and_tokenizer
@@ -37,7 +38,8 @@ def carried_out(monkeypatch):
         count = len(setup.data.splits["train"])
         counts = {"train_examples": count, "origin_step": 8, "best_step": 2}
         result = {**RESULTS.stamp(), "dev": scores, "majority": scores, **counts}
-        result[DIGESTS] = {}
+        result[DIGESTS] = dict(setup.data.identity(run.config).digests)
+        result[FILE_DIGESTS] = dict(setup.data.file_digests)
         write_json(run.folder / "results.json", result)
         return result
 

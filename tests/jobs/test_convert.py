@@ -160,7 +160,7 @@ def kept(pretrained, made_once):
             metadata = read_metadata(epath.Path(folder), step)
             metadata["milestone"] = {"amount": amount, "unit": "words"}
             write_json(checkpoint / "metadata" / "metadata", metadata)
-            write_manifest(checkpoint, leave_out={"score.json"})
+            write_manifest(checkpoint)
 
     return made_once("kept", make)
 
@@ -181,7 +181,7 @@ def test_the_name_of_a_kept_step_tells_its_unit(kept, tmp_path):
         metadata["milestone"] = {"amount": 2000, "unit": unit}
         checkpoint = folder / f"checkpoints/{step}"
         write_json(checkpoint / "metadata" / "metadata", metadata)
-        write_manifest(checkpoint, leave_out={"score.json"})
+        write_manifest(checkpoint)
     run("huggingface", folder, tmp_path / "out", step="milestones")
     names = {path.name for path in (tmp_path / "out").glob("chck*")}
     assert names == {"chck_2k_tokens", "chck_2k_steps"}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gzip
 import json
 import os
 import shutil
@@ -273,6 +274,28 @@ def test_examples_that_have_changed_since_a_run_finished_are_refused(
     finetune.run(again, str(folder))
     out = capsys.readouterr().out
     assert "Cannot compare the data of SST-2: " in out and "Nothing to do" in out
+
+
+@pytest.mark.parametrize("why", ["compressed", "written by version 1.0"])
+def test_the_examples_of_a_finished_run_are_compared_where_its_files_say_nothing(
+    finetuned, finetune_base, tmp_path, capsys, why
+):
+    folder = copied(finetuned, tmp_path / "run")
+    data = shutil.copytree(finetune_base["data.dir"], tmp_path / "data")
+    train = data / "sst2" / "train.jsonl"
+    if why == "compressed":
+        (train.with_suffix(".jsonl.gz")).write_bytes(gzip.compress(train.read_bytes()))
+        train.unlink()
+    else:
+        results = json.loads((folder / "results.json").read_text())
+        del results["file_digests"]
+        (folder / "results.json").write_text(json.dumps(results))
+    again = finetune_config("sst2", finetune_base, data__dir=str(data))
+    finetune.run(again, str(folder))
+    assert "Nothing to do" in capsys.readouterr().out
+    write_lines(data / "sst2" / "dev.jsonl", rows("sst2", 16, 7))
+    with pytest.raises(UserError, match="The dev examples of this run are not what"):
+        finetune.run(again, str(folder))
 
 
 def test_the_same_examples_and_origin_elsewhere_resume(

@@ -3,23 +3,28 @@
 import json
 import re
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import load_config
+from tiny_run import as_flags, load_config, run_program
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning import suite
 from gpt1_jax.finetuning.results import kept_run, read_finished
 from gpt1_jax.jobs import finetune, predict
 from gpt1_jax.report import figures
 from gpt1_jax.report.scores import score_table
 from gpt1_jax.runs import lock
+from gpt1_jax.runs.folder import write_config
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.tasks.metrics import METRICS, Metric
+from gpt1_jax.tasks.paper_tasks import select_tasks
 
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
 SEVERAL = {"seeds": (0, 1), **ONE_EPOCH}
@@ -154,14 +159,9 @@ def test_only_runs_without_results_are_run(
     config = finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL)
     table = (folder / "results.md").read_text()
     with monkeypatch.context() as patch:
-        load, loaded = finetune.load_task, []
-        patch.setattr(
-            finetune,
-            "load_task",
-            lambda task, *a: (loaded.append(task.name), load(task, *a))[1],
-        )
+        patch.setattr(finetune, "load_task", lambda *a: pytest.fail("it was read"))
         finetune.run(config, str(folder))
-    assert count_runs == [] and loaded == ["sst2", "wnli", "rte"]  # read once each
+    assert count_runs == []
     assert f"Nothing to do: all 4 runs in {folder} had" in capsys.readouterr().out
     again = folder / "rte" / "pretrained-seed1"
     (again / "results.json").unlink()
@@ -169,6 +169,84 @@ def test_only_runs_without_results_are_run(
     assert count_runs == ["rte/pretrained-seed1"]
     assert result_of(again) == result_of(several / "rte" / "pretrained-seed1")
     assert (folder / "results.md").read_text() == table
+
+
+def test_commands_with_other_seeds_or_tasks_share_a_folder_and_its_table(
+    several, finetune_base, tmp_path, carried_out
+):
+    folder = shutil.copytree(several, tmp_path / "runs")
+    other = finetune_config("sst2", finetune_base, **SEVERAL, head__dropout=0.2)
+    finetune.run(other, str(tmp_path / "other"))
+    strange = tmp_path / "other" / "sst2" / "pretrained-seed0"  # not of this suite
+    shutil.move(strange, folder / "sst2" / "pretrained-seed7")
+    of_another_origin = folder / "sst2" / "pretrained-seed8"
+    shutil.copytree(folder / "sst2" / "pretrained-seed0", of_another_origin)
+    result = result_of(of_another_origin)
+    result["content_digests"]["origin"] = 64 * "0"
+    (of_another_origin / "results.json").write_text(json.dumps(result))
+    carried_out.clear()
+    more = {**SEVERAL, "seeds": (3, 2)}
+    finetune.run(finetune_config("sst2", finetune_base, **more), str(folder))
+    assert carried_out == ["sst2/pretrained-seed3", "sst2/pretrained-seed2"]
+    everything = json.loads((folder / "all_results.json").read_text())
+    places = [("sst2", seed) for seed in range(4)] + [("rte", seed) for seed in (0, 1)]
+    assert everything == {
+        task: {
+            "pretrained": [
+                result_of(folder / each / f"pretrained-seed{seed}")
+                for each, seed in places
+                if each == task
+            ]
+        }
+        for task in ("sst2", "rte")
+    }
+    table = (folder / "results.md").read_text()
+    assert "| SST-2 | accuracy | 12 |" in table and "| RTE | accuracy | 12 |" in table
+
+
+@pytest.mark.slow
+def test_two_commands_train_the_halves_of_a_suite_at_once(finetune_base, tmp_path):
+    """As the jobs of an array: each with two of the seeds, into one folder."""
+    flags = {**finetune_base, "train.num_epochs": 1.0, "eval.first_epoch_steps": ()}
+    command = (
+        "--config=configs/finetune.py:sst2+rte",
+        f"--workdir={tmp_path / 'run'}",
+        *as_flags(flags),
+    )
+    env = {"JAX_NUM_CPU_DEVICES": "8"}
+    with ThreadPoolExecutor() as pool:
+        halves = [
+            pool.submit(run_program, *command, f"--config.seeds={seeds}", env=env)
+            for seeds in ("0,1", "2,3")
+        ]
+    for half in halves:
+        code, printed = half.result()
+        assert code == 0, printed
+    everything = json.loads((tmp_path / "run" / "all_results.json").read_text())
+    for task in ("sst2", "rte"):
+        found = everything[task]["pretrained"]
+        assert [result["seed"] for result in found] == [0, 1, 2, 3]
+    code, printed = run_program(*command, "--config.seeds=0,1,2,3", env=env)
+    assert code == 0 and "Nothing to do: all 8 runs" in printed
+    assert json.loads((tmp_path / "run" / "all_results.json").read_text()) == everything
+    assert not list((tmp_path / "run").rglob("checkpoints"))
+
+
+def test_a_suite_waits_for_another_command_that_writes_its_summary(
+    several, finetune_base, tmp_path, capsys
+):
+    folder = shutil.copytree(several, tmp_path / "runs")
+    unfinished = folder / "sst2" / "pretrained-seed0" / ".plot.png.0.partial"
+    config = finetune_config("sst2+rte", finetune_base, **SEVERAL)
+    with ThreadPoolExecutor() as pool:
+        with lock.owned(epath.Path(folder)):
+            unfinished.write_text("of a run at work")
+            waiting = pool.submit(finetune.run, config, str(folder))
+            time.sleep(2)
+            assert not waiting.done()
+        waiting.result()
+    assert unfinished.exists()
+    assert "Nothing to do: all 4 runs" in capsys.readouterr().out
 
 
 def test_a_finished_suite_packs_no_file_for_glue_that_was_changed(
@@ -311,6 +389,13 @@ def custom(base, paths, **overrides):
     return finetune_config("custom", base, **{**ONE_EPOCH, **files, **overrides})
 
 
+OWN_TASK = {
+    "custom__head": "classification",
+    "custom__text": ("sentence",),
+    "custom__labels": ("bad", "good"),
+}
+
+
 def write_tsv(path, made):
     lines = ["\t".join(map(str, row.values())) for row in made]
     path.write_text("\n".join(["\t".join(made[0]), *lines]) + "\n")
@@ -376,6 +461,29 @@ def test_of_several_seeds_the_best_keeps_its_checkpoints(
     finetune.run(config, str(tmp_path / "run"))
     assert (kept / "checkpoints").exists()
     assert "Nothing to do: all 2 runs" in capsys.readouterr().out
+
+
+def test_the_best_of_all_that_share_a_folder_keeps_its_checkpoints(tmp_path):
+    """Also if another is equally good, and its checkpoints are gone."""
+    config = custom(
+        {"init_from": "run"}, {"train": "t.tsv", "dev": "d.tsv"}, **OWN_TASK
+    )
+    (task,), config = select_tasks(config)
+    plan = suite.plan_runs(
+        {"pretrained": config}, [task], range(4), epath.Path(tmp_path)
+    )
+    scores = (0.7, 0.9, 0.9, 0.8)
+    results = [(r, {"dev": {"accuracy": s}}) for r, s in zip(plan, scores, strict=True)]
+    for run in plan:
+        write_config(run.folder, run.config)
+        if run != plan[1]:
+            (run.folder / "checkpoints" / "4").mkdir(parents=True)
+            (run.folder / "checkpoints" / "4" / "manifest.json").write_text("{}")
+    finetune._delete_checkpoints(results)
+    kept = [path.parent.name for path in tmp_path.rglob("checkpoints")]
+    assert kept == ["pretrained-seed2"]
+    finetune._delete_checkpoints(results[::-1])
+    assert [path.parent.name for path in tmp_path.rglob("checkpoints")] == kept
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "two words", ".hidden"])

@@ -46,7 +46,10 @@ def test_a_restarted_command_may_succeed(run_script, counted, tmp_path):
     assert (code, runs()) == (0, 3)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2],
+)
 def test_a_signal_stops_the_command_for_good(counted, number):
     command, runs = counted
     then = "trap 'echo stopping; exit 75' TERM; echo ready; while sleep 0.1; do :; done"

@@ -5,7 +5,7 @@ from etils import epath
 from made_up_runs import RECORDS, SESSION, write_pretrained
 
 from gpt1_jax.report.model_card import model_card
-from gpt1_jax.runs.past_runs import read_pretrained
+from gpt1_jax.runs.run_folder import read_pretrained
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_card_names_the_forms_and_why(make_card):
     forms = {"attention": attention, "layer_norm": norm}
     text = make_card(sessions=[SESSION, {**SESSION, "forms": forms}])
     assert (
-        "| **forms** | Attention fused; LayerNorm plain; fused is left out: it is "
+        "| **forms** | Attention: fused; LayerNorm: plain; fused is left out: it is "
         "slower |"
     ) in text
     assert "| **forms** | not recorded |" in make_card()

@@ -35,7 +35,7 @@ def test_the_saved_steps_are_in_order(tmp_path):
         (tmp_path / "checkpoints" / name / "state").mkdir(parents=True)
     (tmp_path / "checkpoints/999").touch()
     (tmp_path / "checkpoints/1000").mkdir()
-    assert saved_steps(epath.Path(tmp_path)) == [9, 10, 100]
+    assert saved_steps(epath.Path(tmp_path)) == [9, 10, 100, 1000]
 
 
 def test_the_best_come_first_and_of_equals_the_earliest():
@@ -55,8 +55,8 @@ def folder(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "array").write_bytes(bytes(1000))
     (tmp_path / "record").write_text("{}")
-    (tmp_path / "later").write_text("may change")
-    write_manifest(epath.Path(tmp_path), leave_out={"later"})
+    (tmp_path / SCORE_FILE).write_text("may change")
+    write_manifest(epath.Path(tmp_path))
     return epath.Path(tmp_path)
 
 
@@ -67,7 +67,7 @@ def test_a_whole_folder_has_no_damage(folder):
 
 
 def test_what_is_left_out_may_change(folder):
-    (folder / "later").write_text("changed")
+    (folder / SCORE_FILE).write_text("changed")
     (folder / "new").write_text("new")
     check_files(folder)
 
@@ -84,14 +84,13 @@ def test_each_kind_of_damage_is_named(folder):
         check_files(folder)
 
 
-@pytest.mark.parametrize("text", ["{}", "[]"])
-def test_a_manifest_without_files_is_damage(folder, text):
-    (folder / MANIFEST_FILE).write_text(text)
+def test_a_manifest_without_files_is_damage(folder):
+    (folder / MANIFEST_FILE).write_text("{}")
     with pytest.raises(Damaged, match=f"{MANIFEST_FILE} lists no files"):
         check_files(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "3", "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", "[1]", "null", "3", "[" * 100_000])
 def test_a_manifest_of_another_kind_is_damage(folder, text):
     (folder / MANIFEST_FILE).write_text(text)
     with pytest.raises(Damaged, match=f"{MANIFEST_FILE} cannot be read"):
@@ -100,10 +99,10 @@ def test_a_manifest_of_another_kind_is_damage(folder, text):
 
 def test_the_fingerprint_changes_with_what_was_saved(folder, tmp_path):
     before = manifest_digest(folder)
-    write_manifest(folder, leave_out={"later"})
+    write_manifest(folder)
     assert manifest_digest(folder) == before != ""
     (folder / "record").write_text("[]")
-    write_manifest(folder, leave_out={"later"})
+    write_manifest(folder)
     assert manifest_digest(folder) != before
     (folder / MANIFEST_FILE).unlink()
     assert manifest_digest(folder) == ""
@@ -135,10 +134,9 @@ def test_scores_come_back_and_name_the_best_step(unscored):
         lambda text: "{",
         lambda text: "[]",
         lambda text: "{}",
-        lambda text: text.replace("0.5", "0.7"),
-        lambda text: '{"metric": "valid_accuracy", "highest": true, "value": 0.5}',
-        lambda text: text.replace("true", "false"),
-        lambda text: text.replace("accuracy", "accurady"),
+        lambda text: text.replace("0.5", '"0.5"'),
+        lambda text: text.replace("true", "1"),
+        lambda text: text.replace("metric", "metrics"),
         lambda text: '{"metric": 3, "highest": true, "value": 0.5}',
         lambda text: '{"metric": "a", "highest": true, "value": NaN}',
     ],

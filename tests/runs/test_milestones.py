@@ -200,3 +200,11 @@ def test_the_size_of_the_training_text_is_known():
 def test_a_short_name_says_the_amount_exactly(amount, short):
     milestone = Milestone(amount, "words")
     assert milestone.short == short and str(milestone) == f"{short} words"
+
+
+@pytest.mark.parametrize(
+    ("unit", "name"),
+    [("words", "chck_2.5M"), ("tokens", "chck_2.5M_tokens")],
+)
+def test_exports_have_the_names_of_babylm(unit, name):
+    assert Milestone(2_500_000, unit).revision == name

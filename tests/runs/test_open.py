@@ -13,7 +13,7 @@ import pytest
 from etils import epath
 from tiny_run import saved_state
 
-from gpt1_jax.config.checks import BEST, NEWEST
+from gpt1_jax.config.checks import ALL, BEST, NEWEST
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.data.files import sha256
@@ -24,7 +24,12 @@ from gpt1_jax.runs.checkpoint_files import (
     NoCheckpoint,
     saved_steps,
 )
-from gpt1_jax.runs.open import open_run, say_what_is_read
+from gpt1_jax.runs.open import (
+    each_step,
+    open_run,
+    open_steps,
+    say_what_is_read,
+)
 
 
 def test_a_pre_trained_run_is_all_that_was_saved(pretrained):
@@ -196,7 +201,9 @@ def test_the_next_is_read_if_the_training_deletes_a_step(
 
 
 def test_a_numbered_step_that_the_training_deletes_is_said_to_be_deleted(deleting):
-    with pytest.raises(NoCheckpoint, match=r"checkpoints/8 was deleted while it was"):
+    with pytest.raises(
+        NoCheckpoint, match=r"no checkpoint of step 8.*keeps the newest"
+    ):
         open_run(deleting(8), 8)
 
 
@@ -227,3 +234,22 @@ def test_a_device_that_is_not_there_is_not_laid_to_the_checkpoint(copied):
     (line,) = done.stderr.splitlines()[-1:]
     assert "no device to compute on, with JAX_PLATFORMS='none'" in line
     assert "orbax" not in line
+
+
+@pytest.mark.parametrize("gone", [[], [4], [8], [12], [4, 12]])
+def test_steps_that_the_training_deletes_are_left_out(deleting, capsys, gone):
+    first, steps = open_steps(deleting(*gone), ALL)
+    assert [run.step for run in each_step(first, steps)] == [
+        step for step in (4, 8, 12) if step not in gone
+    ]
+    said = "".join(capsys.readouterr())
+    assert said.count("was deleted meanwhile, and is left out") == len(gone)
+
+
+def test_the_steps_that_are_read_are_said_beside_the_output(pretrained, capsys):
+    open_steps(str(pretrained), ALL)
+    out, err = capsys.readouterr()
+    assert not out
+    assert err == f"Reading all saved steps (8, 12) of {pretrained}.\n"
+    open_steps(str(pretrained), "8")
+    assert "Reading step 8, as asked for, of" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """What makes a run the same run, on all its processes."""
 
-import dataclasses
 import json
 import re
 
@@ -10,8 +9,16 @@ from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import JOBS
-from gpt1_jax.config.checks import Content, Local, marked_keys, section_type
-from gpt1_jax.config.saved import flatten, saved_values, unflatten
+from gpt1_jax.config.checks import (
+    CONTENT,
+    MACHINE,
+    MODEL,
+    default_values,
+    keys_of,
+    marked_keys,
+)
+from gpt1_jax.config.flat import flatten, unflatten
+from gpt1_jax.config.saved import saved_values
 from gpt1_jax.data.files import write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RUN_FOLDER
@@ -72,27 +79,20 @@ LOCAL = {
 def test_the_fields_say_what_may_change_on_resume(job):
     """For every key of every job, as the table above."""
     cls = JOBS[job].config_class()
-    values = unflatten(dict.fromkeys(all_keys(cls), ""))
+    values = unflatten({each.name: "" for each in keys_of(cls)})
     keys = flatten({**values, "job": job}).keys()
     free = {k for k in keys if k in FREE or k.split(".")[0] in FREE_SECTIONS}
     assert fixed_values({**values, "job": job}).keys() == keys - free
     by_content = (BY_CONTENT & keys) - free
     if job in ("pretrain", "finetune"):
         by_content.add("step")  # of the origin
-    content = marked_keys(cls, Content)
+    content = marked_keys(cls, CONTENT)
     assert content.keys() == by_content
-    stay = {key for key, mark in content.items() if not mark.may_vanish}
+    stay = {key for key, marks in content.items() if MODEL in marks}
     assert stay == by_content & NEVER_EMPTIED
-    local = {key: mark.default for key, mark in marked_keys(cls, Local).items()}
+    defaults = default_values(cls)
+    local = {key: defaults[key] for key in marked_keys(cls, MACHINE)}
     assert local == {key: LOCAL[key] for key in LOCAL.keys() & keys}
-
-
-def all_keys(cls, prefix=""):
-    for field in dataclasses.fields(cls):
-        if section := section_type(field.type):
-            yield from all_keys(section, f"{prefix}{field.name}.")
-        else:
-            yield f"{prefix}{field.name}"
 
 
 def paper(**overrides):
@@ -157,6 +157,8 @@ def test_identity_names_the_part_that_differs(tmp_path):
         lost = {key: each for key, each in mine.digests.items() if key != name}
         with pytest.raises(UserError, match=f"The {name} of .*digest is missing"):
             identity(digests=lost).check(mine.metadata(3), tmp_path)
+        with pytest.raises(UserError, match=f"The {name} of .*saved missing"):
+            mine.check(identity(digests=lost).metadata(3), tmp_path)
     moved = identity(config=text("a.txt", init_from="now"), digests={"origin": "1"})
     was = identity(config=text("a.txt", init_from="then"), digests={"origin": "2"})
     with pytest.raises(UserError, match=r"began with \(now now, then then\)"):

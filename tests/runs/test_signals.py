@@ -10,10 +10,18 @@ from gpt1_jax.runs import signals
 from gpt1_jax.runs.signals import StopSignal, catch
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+OTHERS = pytest.mark.parametrize(
+    "number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+)
 
 
 def send(number):
     os.kill(os.getpid(), number)
+
+
+def asked(stop):
+    stop.ask(1)
+    return stop.requested
 
 
 @BOTH
@@ -27,14 +35,39 @@ def test_outside_of_training_a_signal_interrupts_at_once(number):
 def test_while_deferred_a_signal_is_a_request_and_says_so(number, capfd):
     with catch() as stop:
         with stop.deferred():
-            assert not stop.requested(1)
+            assert not asked(stop)
             send(number)
-            assert stop.requested(1)
+            assert asked(stop)
             assert "stopping after this step" in capfd.readouterr().err
             with pytest.raises(KeyboardInterrupt):
                 send(number)
         with pytest.raises(KeyboardInterrupt):
             send(number)
+
+
+@OTHERS
+def test_a_closed_terminal_and_slurm_ask_the_same_however_often(number, capfd):
+    """bash and the system each send SIGHUP when a terminal is closed."""
+    with catch() as stop:
+        with stop.deferred():
+            send(number)
+            send(number)
+            assert asked(stop)
+            assert capfd.readouterr().err.count("stopping after this step") == 1
+        with pytest.raises(KeyboardInterrupt):
+            send(number)
+
+
+@OTHERS
+def test_a_signal_that_is_ignored_stays_so(number):
+    """As SIGHUP under nohup."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with catch() as stop, stop.deferred():
+            send(number)
+            assert not asked(stop)
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_request_says_how_long_a_long_step_takes(capfd):
@@ -54,7 +87,7 @@ def test_a_request_is_heard_though_standard_error_is_full(number):
         finally:
             os.dup2(before, 2)
             os.close(before)
-        assert stop.requested(1)
+        assert asked(stop)
 
 
 @BOTH
@@ -81,7 +114,7 @@ def test_an_interrupt_that_gets_lost_is_remembered(monkeypatch):
         Collected()
         assert lost == [KeyboardInterrupt]
         with stop.deferred():
-            assert stop.requested(1)
+            assert asked(stop)
 
 
 def test_a_signal_in_jaxs_garbage_callback_interrupts_a_moment_later():

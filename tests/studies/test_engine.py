@@ -10,7 +10,7 @@ from etils import epath
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs import lock
-from gpt1_jax.runs import steps as steps_module
+from gpt1_jax.runs import open as open_module
 from gpt1_jax.runs.checkpoint_files import NoCheckpoint
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.studies.engine import ScoredRun, StepScores
@@ -42,7 +42,7 @@ def runs(tmp_path, monkeypatch):
     def open_run(folder, step):
         return made[0].opened._replace(step=step, params={"step": np.asarray(step)})
 
-    monkeypatch.setattr("gpt1_jax.runs.steps.open_run", open_run)
+    monkeypatch.setattr("gpt1_jax.runs.open.open_run", open_run)
     return made
 
 
@@ -131,7 +131,7 @@ def test_a_step_that_the_training_deletes_is_left_out(
 ):
     """Unless it was open: what was scored before it was deleted is kept."""
     checkpoint = runs[0].opened.folder / "checkpoints/4"
-    opened = steps_module.open_run
+    opened = open_module.open_run
 
     def open_deleted(folder, step):
         if step == 4 and at != "scored":
@@ -146,7 +146,7 @@ def test_a_step_that_the_training_deletes_is_left_out(
     if at == "listed":
         score_all(tmp_path / "out", runs)
         checkpoint.rmtree()
-    monkeypatch.setattr(steps_module, "open_run", open_deleted)
+    monkeypatch.setattr(open_module, "open_run", open_deleted)
     done, scores = score_all(tmp_path / "out", runs, by=score_and_delete)
     steps = [each["step"] for each in scores.of_run(runs[0])]
     assert done and steps == ([2, 4] if at == "scored" else [2])

@@ -22,6 +22,7 @@ from made_up_tasks import (
     columns,
     load,
     made_up,
+    on_disk,
     prepare_tfds,
     write_babylm,
     write_hub,
@@ -39,6 +40,7 @@ from gpt1_jax.tasks.examples import (
     SPLITS,
     check_new_examples,
     describe_long_examples,
+    file_digests,
     load_task,
     read_records,
 )
@@ -116,6 +118,63 @@ def test_examples_are_the_same_from_every_source(task, tmp_path):
                 assert subsets == [example.subset for example in examples]
             else:
                 assert loaded == examples
+
+
+def digests_of(task, source, folder):
+    """`file_digests`, with nothing of the files parsed."""
+    of_hub = source == "hub"
+    data = {"data__source": source, "data__dir": "" if of_hub else str(folder)}
+    config = finetune_config(task.name, {"init_from": "run"}, **data).data
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            examples_module, "read_rows", lambda *a, **k: pytest.fail("it was parsed")
+        )
+        return file_digests(on_disk(task, folder) if of_hub else task, config)
+
+
+def write_source(source, task, split, made, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    write = {"official": write_official, "hub": write_hub}.get(source, write_jsonl)
+    write(task, split, made, folder)
+
+
+@pytest.mark.parametrize("name", ["mnli", "race"])
+@pytest.mark.parametrize("source", ["jsonl", "official", "hub"])
+def test_files_have_the_digests_of_what_they_hold_wherever_they_lie(
+    name, source, tmp_path
+):
+    task, folder = TASKS[name], tmp_path / "data"
+    for split in SPLITS:
+        write_source(source, task, split, made_up(task, split, COUNT), folder)
+    before = digests_of(task, source, folder)
+    assert list(before) == [*SPLITS] and len({*before.values()}) == len(SPLITS)
+    moved = shutil.move(folder, tmp_path / "moved")
+    assert digests_of(task, source, moved) == before
+    edited = made_up(task, "dev", COUNT + 1)
+    write_source(source, task, "dev", edited, moved)
+    after = digests_of(task, source, moved)
+    assert {split for split in SPLITS if after[split] != before[split]} == {"dev"}
+
+
+def test_files_of_tfds_have_digests_of_their_rows(tmp_path):
+    task = TASKS["rte"]
+    made = {split: made_up(task, split, COUNT) for split in SPLITS}
+    prepare_tfds(task, made, tmp_path / "one")
+    before = digests_of(task, "tfds", tmp_path / "one")
+    moved = shutil.move(tmp_path / "one", tmp_path / "moved")
+    assert digests_of(task, "tfds", moved) == before
+    prepare_tfds(task, made | {"dev": made_up(task, "dev", COUNT + 1)}, tmp_path / "o")
+    after = digests_of(task, "tfds", tmp_path / "o")
+    assert {split for split in SPLITS if after[split] != before[split]} == {"dev"}
+
+
+def test_digests_of_files_need_a_training_and_a_dev_split(tmp_path):
+    task = TASKS["sst2"]
+    write_jsonl(task, "train", made_up(task, "train"), tmp_path)
+    with pytest.raises(MissingData, match=r"no dev data of SST-2: .*dev.jsonl does"):
+        digests_of(task, "jsonl", tmp_path)
+    write_jsonl(task, "dev", made_up(task, "dev"), tmp_path)
+    assert list(digests_of(task, "jsonl", tmp_path)) == ["train", "dev"]
 
 
 def test_examples_for_submission_keep_their_numbers(tmp_path):

@@ -1,5 +1,6 @@
 """The host loop on a state that only counts, with all around it made up."""
 
+import contextlib
 import os
 import signal
 import time
@@ -34,8 +35,10 @@ class Diary:
 
     def __init__(self, known=()):
         self.events, self.saved, self.known = [], [], set(known)
+        self.saved_at = time.monotonic()
 
     def save(self, step, state, metadata):
+        self.saved_at = time.monotonic()
         if step not in self.saved:
             self.saved.append(step)
             self.events.append(f"save {step}")
@@ -55,8 +58,12 @@ class Diary:
     def wait(self):
         pass
 
-    step_done = lambda self, step: None  # noqa: E731
-    publish = pause_clock = wait
+    def step_done(self, step):
+        pass
+
+    @contextlib.contextmanager
+    def paused(self):
+        yield
 
 
 def make_run(
@@ -72,6 +79,7 @@ def make_run(
     save_evaluated=False,
     train_step=None,
     checkpoint_every=3,
+    every_minutes=0.0,
     **overrides,
 ):
     """A run of six steps; `at` is {step: what happens while it is evaluated}."""
@@ -94,7 +102,9 @@ def make_run(
 
     config = types.SimpleNamespace(
         train=types.SimpleNamespace(max_nonfinite_steps=3),
-        checkpoint=types.SimpleNamespace(every_steps=checkpoint_every),
+        checkpoint=types.SimpleNamespace(
+            every_steps=checkpoint_every, every_minutes=every_minutes
+        ),
         log=LogConfig(log_every, False, False, 0, 0),
     )
     values = dict(
@@ -134,6 +144,24 @@ def test_a_state_is_saved_before_it_is_evaluated():
         *("save 3", "evaluate 3", "measured 3"),
         *("save 6", "evaluate 6", "measured 6"),
     ]
+
+
+def test_a_state_is_saved_by_the_clock_too(monkeypatch):
+    """Here each step takes three minutes; a save at step 3 starts the clock again."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    diary = Diary()
+    step = make_run(diary).computation.step
+
+    def slow(state, batch, seed):
+        now[0] += 180
+        return step(state, batch, seed)
+
+    train(diary, train_step=slow, every_minutes=6, checkpoint_every=3, num_steps=7)
+    assert diary.saved == [2, 3, 5, 6, 7]
+    diary = Diary()
+    train(diary, train_step=slow, every_minutes=0, checkpoint_every=3, num_steps=7)
+    assert diary.saved == [3, 6, 7]
 
 
 def test_an_evaluation_that_fails_does_not_lose_the_state():

@@ -4,17 +4,20 @@ import dataclasses
 from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
+    DEFAULT,
     ByContent,
     File,
     Files,
     Free,
+    Names,
     Positive,
     Section,
     Step,
+    different,
     given,
+    not_empty,
     one_of,
 )
-from gpt1_jax.config.constraints import Names, different, not_empty
 from gpt1_jax.studies.config import AnalysisConfig
 
 
@@ -24,26 +27,33 @@ class BabyLMDataConfig(Section):
 
     section = "data"
 
+    # The pipeline's evaluation_data, with full_eval and fast_eval.
     dir: Annotated[
         ByContent[File],
         given(
             "Name the evaluation pipeline's folder evaluation_data with "
             "--config.data.dir=DIR."
         ),
-    ]
+    ] = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class BabyLMConfig(AnalysisConfig):
     """The configuration of BabyLM's evaluation."""
 
-    step: Step
-    track: Literal["strict-small", "strict"]
-    sets: Annotated[Names, different, not_empty]
-    tasks: Annotated[Names, different, not_empty]
-    finetuned_dir: Free[Files]
+    # The step for the full set: "default" (the newest), "newest", "best" or a number.
+    step: Step = DEFAULT
+    # It decides which milestones a submission needs.
+    track: Literal["strict-small", "strict"] = "strict-small"
+    # Or one of them; "fast" is scored at the milestones.
+    sets: Annotated[Names, different, not_empty] = ("full", "fast")
+    # "all", or some of: blimp blimp_supplement ewok entity_tracking wug_adj wug_past
+    # comps reading aoa.
+    tasks: Annotated[Names, different, not_empty] = ("all",)
+    # Folders of runs of configs/finetune.py:babylm, .., comma-separated.
+    finetuned_dir: Free[Files] = ""
     data: BabyLMDataConfig
-    batch_tokens: Free[Positive[int]]
+    batch_tokens: Free[Positive[int]] = 2048  # tokens computed together
 
     def __post_init__(self):
         super().__post_init__()

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from etils import epath
 
-from gpt1_jax.config.saved import read_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import (
     Finished,
@@ -14,8 +13,7 @@ from gpt1_jax.finetuning.results import (
     read_finished,
     read_predictions,
 )
-from gpt1_jax.runs.folder import CONFIG_FILE
-from gpt1_jax.runs.past_runs import find_folders
+from gpt1_jax.runs.run_folder import RunFolder, find_folders
 from gpt1_jax.tasks.paper_tasks import find_task
 
 # The tasks that BabyLM's evaluation fine-tunes on, and the examples it wants labelled.
@@ -52,8 +50,7 @@ def read_babylm_predictions(*folders: epath.Path) -> dict[str, list[int]]:
         finetuned = [
             place
             for place in (find_folders(folder) if folder.is_dir() else ())
-            if (place / CONFIG_FILE).exists()
-            and read_json(place / CONFIG_FILE).get("job") == "finetune"
+            if RunFolder(place).job == "finetune"
         ]
         if not finetuned:
             raise UserError(

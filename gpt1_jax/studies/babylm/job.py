@@ -13,8 +13,11 @@ from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.steps import find_milestones, milestone_revision, open_steps
+from gpt1_jax.runs.open import (
+    TrainedRun,
+    open_steps,
+)
+from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.studies.babylm.config import BabyLMConfig
 from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES, read_babylm_predictions
 from gpt1_jax.studies.babylm.parts import (
@@ -180,9 +183,9 @@ def _revisions(scores: StepScores[Items]) -> dict[tuple[str, int], str]:
     """The name of each step, by set: main, or the milestone's."""
     names = {}
     for run in scores.runs:
-        milestones = find_milestones(run.opened.folder) if run.name == FAST else {}
+        milestones = RunFolder(run.opened.folder).milestones if run.name == FAST else {}
         for step in scores.steps(run):
-            name = milestone_revision(milestones[step]) if milestones else _MAIN
+            name = milestones[step].revision if milestones else _MAIN
             names[run.name, step] = name
     return names
 

@@ -14,8 +14,8 @@ from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.data.windows import TrainWindows
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.checkpoint_files import newest_metadata, saved_steps
-from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.resume import saved_digests, which_documents
+from gpt1_jax.runs.run_folder import read_pretrained
 from gpt1_jax.studies.batches.passages import find_passage
 from gpt1_jax.studies.config import SAME_TEXT, TextConfig
 

@@ -3,35 +3,50 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from gpt1_jax.config.checks import File, LocalFile, Step, given, require
-from gpt1_jax.config.constraints import ends_in
+from gpt1_jax.config.checks import (
+    DEFAULT,
+    File,
+    Limit,
+    LocalFile,
+    Step,
+    ends_in,
+    given,
+    require,
+)
 from gpt1_jax.config.reading import ReadingConfig
 from gpt1_jax.studies.config import AnalysisConfig
 
+_different_layers = Limit(
+    "name no layer twice", lambda value: len(set(value)) == len(value)
+)
 
-def _different_layers(key: str, value: tuple[int, ...]) -> None:
-    require(len(set(value)) == len(value), f"{key}={value} names a layer twice.")
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FeaturesConfig(ReadingConfig, AnalysisConfig):
     """The configuration for hidden states of words and lines."""
 
     writes_folder = False
 
-    step: Step
+    # The saved step: "default" (a fine-tuned run's best, any other run's newest),
+    # "newest", "best" or a number.
+    step: Step = DEFAULT
+    # A .txt file, or a table: .csv, .tsv or .jsonl.
     input: Annotated[
         File,
         given("Name a text or a table of words or lines with --config.input=FILE."),
-    ]
-    lines_column: str
-    words_column: str
-    text_column: str
-    layers: Annotated[tuple[int, ...], _different_layers]
-    rows: Literal["words", "last", "mean", "extract"]
-    attention: bool
-    output: Annotated[LocalFile, ends_in(".npz", ".h5")]
-    output_dtype: Literal["float32", "float16"]
+    ] = ""
+    lines_column: str = ""  # a table's column with a line in each row; or
+    words_column: str = ""  # its column with a word in each row
+    text_column: str = ""  # with words: a new text begins where this column changes
+    # 0 is the embedding, then 1 to the number of layers; empty: all.
+    layers: Annotated[tuple[int, ...], _different_layers] = ()
+    # "words": the state at the end of each word. For each line: "last", the state of
+    # its last token; "mean", the mean over its tokens; "extract", the state that the
+    # head of a fine-tuned model reads.
+    rows: Literal["words", "last", "mean", "extract"] = "words"
+    attention: bool = False  # also write the attention maps of each line
+    output: Annotated[LocalFile, ends_in(".npz", ".h5")] = ""  # an .npz or .h5 file
+    output_dtype: Literal["float32", "float16"] = "float32"  # float16: half the size
 
     def __post_init__(self):
         super().__post_init__()

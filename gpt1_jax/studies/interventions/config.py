@@ -3,8 +3,14 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from gpt1_jax.config.checks import NotNegative, require
-from gpt1_jax.config.constraints import Names, not_empty
+from gpt1_jax.config.checks import (
+    Free,
+    Names,
+    NotNegative,
+    Positive,
+    not_empty,
+    require,
+)
 from gpt1_jax.studies.config import PairsDataConfig, ScoringConfig
 
 
@@ -12,7 +18,8 @@ from gpt1_jax.studies.config import PairsDataConfig, ScoringConfig
 class PromptsDataConfig(PairsDataConfig):
     """Minimal pairs, or two answers to prompts that have a corrupted twin."""
 
-    corrupted: str
+    max_pairs: NotNegative[int] = 100  # a random subset of each paradigm; 0: all
+    corrupted: str = ""  # a column: a prompt of as many tokens, to patch into
 
     def __post_init__(self):
         super().__post_init__()
@@ -23,14 +30,20 @@ class PromptsDataConfig(PairsDataConfig):
         )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class InterventionsConfig(ScoringConfig):
     """The configuration of ablating or patching each component."""
 
+    # Paradigms, terms or fields of BLiMP, or "custom".
     tasks: Annotated[Names, not_empty]
-    method: Literal["zero", "mean", "patch"]
-    positions: NotNegative[int]
+    # What replaces a component: "zero"; its "mean" over all tokens of all sentences;
+    # or, to "patch", what it gives after the clean prompt.
+    method: Literal["zero", "mean", "patch"] = "mean"
+    # How many positions to replace, from the last one before the sentences differ (or
+    # from the end of the prompt, to patch) backwards.
+    positions: NotNegative[int] = 8
     data: PromptsDataConfig
+    batch_tokens: Free[Positive[int]] = 8192  # tokens computed together
 
     def __post_init__(self):
         super().__post_init__()

@@ -3,27 +3,34 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import File, LocalFile, require
-from gpt1_jax.config.constraints import ends_in
+from gpt1_jax.config.checks import (
+    File,
+    LocalFile,
+    ends_in,
+    require,
+)
 from gpt1_jax.config.reading import WordsConfig
 from gpt1_jax.studies.config import AnalysisConfig
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SurprisalConfig(WordsConfig, AnalysisConfig):
     """The configuration for the surprisal of words."""
 
     writes_folder = False
 
-    text: str
-    input: File
-    words_column: str
-    text_column: str
+    text: str = ""  # a text, or
+    input: File = ""  # a .txt file, or a table of words: .csv, .tsv or .jsonl
+    words_column: str = ""  # a table's column with a word in each row
+    # A table's column: a new text begins where its value changes.
+    text_column: str = ""
+    # A .csv, .tsv or .npz file; empty: standard output, as a table.
     output: Annotated[
         LocalFile,
         ends_in(".csv", ".tsv", ".npz", optional=True, device=True),
-    ]
-    plot: Annotated[File, ends_in(".png", optional=True)]
+    ] = ""
+    # A .png file: the first words, and the mean at each step.
+    plot: Annotated[File, ends_in(".png", optional=True)] = ""
 
     def __post_init__(self):
         super().__post_init__()

@@ -34,10 +34,9 @@ from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report.loss_plot import save_figure
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
 from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.runs.scoring_model import scoring_model
-from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.studies.made_once import MadeOnce
 from gpt1_jax.studies.surprisal.config import SurprisalConfig
 from gpt1_jax.studies.surprisal.figure import surprisal_by_step, surprisal_of_words

@@ -3,28 +3,35 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import File, LocalFile, NotNegative, require
-from gpt1_jax.config.constraints import ends_in
+from gpt1_jax.config.checks import (
+    File,
+    LocalFile,
+    NotNegative,
+    ends_in,
+    matches,
+)
 from gpt1_jax.config.report import RunsConfig
 from gpt1_jax.studies.config import TextConfig
 
-
-def _saved_step(key: str, step: str) -> None:
-    """Refuses text that is neither empty nor the number of a step."""
-    require(
-        not step or step.isdecimal(),
-        f"{key}={step!r} must be the number of a saved step, such as 64, or empty.",
-    )
+_saved_step = matches("[0-9]*", "be the number of a saved step, such as 64, or empty")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifyConfig(RunsConfig):
     """The configuration of checking runs and exports."""
 
     writes_folder = False
 
-    losses: NotNegative[int]
-    retrain_step: Annotated[str, _saved_step]
-    table: Annotated[File, ends_in(".json", optional=True, device=True)]
+    # Recompute the validation loss of this many steps of each run, spread from its last
+    # to its first, and compare it with metrics.jsonl; 0: none.
+    losses: NotNegative[int] = 0
+    # Retrain from this saved step to the next milestone, which must give the same
+    # parameters, bit for bit or nearly; empty: do not.
+    retrain_step: Annotated[str, _saved_step] = ""
+    # A trajectory.json, or an output of this job, that was published or kept elsewhere:
+    # every folder must agree with it; empty: compare with no table.
+    table: Annotated[File, ends_in(".json", optional=True, device=True)] = ""
+    # For losses and training: where the text is now; empty: where the run had it.
     data: TextConfig
-    output: Annotated[LocalFile, ends_in(".json", optional=True)]
+    # A .json file for all findings; empty: none.
+    output: Annotated[LocalFile, ends_in(".json", optional=True)] = ""

@@ -51,13 +51,13 @@ from gpt1_jax.runs.milestones import (
 )
 from gpt1_jax.runs.open import TrainedRun, check_sizes
 from gpt1_jax.runs.outputs import check_output_file, say_wrote
-from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
 from gpt1_jax.runs.resume import (
     DOCUMENTS_FILE,
     differing_documents,
     refuse_changes,
     tree_digest,
 )
+from gpt1_jax.runs.run_folder import RunFolder, find_folders, read_pretrained
 from gpt1_jax.studies.verify.config import VerifyConfig
 from gpt1_jax.studies.verify.trajectory import (
     differing_facts,
@@ -316,7 +316,7 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
     return _member(folder, rows, problems, about)
 
 
-def _text_size(run: Pretrained) -> SplitCounts | None:
+def _text_size(run: RunFolder) -> SplitCounts | None:
     """Tokens and words of the training text; None if they are not recorded."""
     match [session["text"] for session in run.sessions[-1:]]:
         case [{"tokens": int(tokens), "words": int(words)}] if tokens > 0 <= words:
@@ -324,7 +324,7 @@ def _text_size(run: Pretrained) -> SplitCounts | None:
     return None
 
 
-def _milestones(run: Pretrained, config: PretrainConfig | None) -> Milestones | None:
+def _milestones(run: RunFolder, config: PretrainConfig | None) -> Milestones | None:
     """The milestones of a run with a configuration; None if they are not known."""
     unit, amounts = config.checkpoint.milestones if config else ("", ())
     size = _text_size(run) or (SplitCounts(0, 1, 1, 0) if unit != "words" else None)
@@ -342,7 +342,7 @@ def _saved_config(metadata: Mapping[str, Any]) -> PretrainConfig | None:
     return config if isinstance(config, PretrainConfig) else None
 
 
-def _missing(run: Pretrained, steps: Sequence[int]) -> Iterator[str]:
+def _missing(run: RunFolder, steps: Sequence[int]) -> Iterator[str]:
     """The milestones that the run must have passed and does not hold.
 
     A run may get other milestones when it resumes. A milestone was kept if the saved
@@ -373,7 +373,7 @@ def _missing(run: Pretrained, steps: Sequence[int]) -> Iterator[str]:
 
 
 def _contradictions(
-    run: Pretrained,
+    run: RunFolder,
     tokenizer: Tokenizer,
     saved: SavedParams,
     said: Mapping[str, Any],
@@ -409,7 +409,7 @@ def _contradictions(
 
 
 def _compute_again(
-    config: VerifyConfig, run: Pretrained, rows: Sequence[dict[str, Any]]
+    config: VerifyConfig, run: RunFolder, rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """Computes validation losses, and trains, again; adds what differs to the rows.
 

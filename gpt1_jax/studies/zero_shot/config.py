@@ -5,12 +5,14 @@ from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
     ByContent,
+    DType,
     File,
+    Names,
     NotNegative,
     Section,
     Seed,
+    not_empty,
 )
-from gpt1_jax.config.constraints import Names, not_empty
 from gpt1_jax.config.finetune import check_examples_source
 from gpt1_jax.studies.config import ScoringConfig
 
@@ -21,19 +23,24 @@ class ZeroShotDataConfig(Section):
 
     section = "data"
 
-    source: Literal["tfds", "hub", "jsonl", "official"]
-    dir: ByContent[File]
-    max_examples: NotNegative[int]
+    # "tfds"; "hub": Parquet files of the Hugging Face Hub; "jsonl":
+    # DIR/TASK/SPLIT.jsonl; "official": the files as their authors distribute them,
+    # under DIR (not for dpr and wsc273).
+    source: Literal["tfds", "hub", "jsonl", "official"] = "tfds"
+    dir: ByContent[File] = ""  # DIR; for tfds its data_dir, empty: TFDS' own default
+    max_examples: NotNegative[int] = 0  # a random subset of each split; 0: all
 
     def __post_init__(self):
         super().__post_init__()
         check_examples_source(self.source, self.dir)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ZeroShotConfig(ScoringConfig):
     """The configuration for tasks that the model was not trained on."""
 
+    # Tasks, "all", or TASK:SPLIT for another split.
     tasks: Annotated[Names, not_empty]
-    seed: Seed
+    dtype: Literal["", DType] = ""  # "float32" or "bfloat16"; empty: the run's own
+    seed: Seed = 0  # for the resamples that give standard errors
     data: ZeroShotDataConfig

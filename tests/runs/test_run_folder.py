@@ -12,13 +12,18 @@ from made_up_runs import (
     write_pretrained,
 )
 
-from gpt1_jax.runs import past_runs
-from gpt1_jax.runs.past_runs import find_folders
+from gpt1_jax.config.checks import NEWEST
+from gpt1_jax.runs.run_folder import (
+    RunFolder,
+    find_folders,
+    read_pretrained,
+    tokens_before,
+)
 from gpt1_jax.runs.wall_time import TRAINING
 
 
 def read(folder):
-    return past_runs.read_pretrained(epath.Path(folder))
+    return read_pretrained(epath.Path(folder))
 
 
 def find_pretrained(folder):
@@ -84,14 +89,14 @@ def test_tokens_of_the_runs_before_are_counted(tmp_path):
     counted = begun_from("counted", first.folder, init_optimizer=True)
     longer = begun_from("longer", second.folder, init_optimizer=True)
     known = [first, second, third, counted, longer]
-    before = [past_runs.tokens_before(run, known) for run in known]
+    before = [tokens_before(run, known) for run in known]
     assert before == [0, 4 * 1024, (8 + 4) * 1024, 0, 4 * 1024]
-    assert past_runs.tokens_before(third, [second]) == 8 * 1024
-    assert past_runs.tokens_before(third, []) == 0
+    assert tokens_before(third, [second]) == 8 * 1024
+    assert tokens_before(third, []) == 0
     afar = begun_from("afar", "hf://who/knows")
-    assert past_runs.tokens_before(afar, known) == 0
+    assert tokens_before(afar, known) == 0
     ring = [begun_from("x", tmp_path / "y"), begun_from("y", tmp_path / "x")]
-    assert past_runs.tokens_before(ring[0], ring) == 2 * 8 * 1024
+    assert tokens_before(ring[0], ring) == 2 * 8 * 1024
 
 
 def test_runs_are_found_at_any_depth_and_nothing_else(tmp_path):
@@ -144,3 +149,29 @@ def test_links_are_followed_once(tmp_path):
     (tmp_path / "a" / "up").symlink_to(tmp_path)
     (tmp_path / "b").symlink_to(tmp_path / "a")
     assert names(tmp_path) == [".", "a"]
+
+
+def save(folder, metadata):
+    """What is read of saved steps: what was saved beside their states."""
+    for step, values in metadata.items():
+        saved = folder / "checkpoints" / str(step) / "metadata"
+        saved.mkdir(parents=True)
+        write_json(epath.Path(saved) / "metadata", values)
+
+
+def test_all_steps_or_the_milestones_may_be_meant(tmp_path):
+    empty, folder = (RunFolder(epath.Path(tmp_path)) for _ in range(2))
+    assert empty.find_steps("all") == empty.find_steps("milestones") == [NEWEST]
+    kept = {step: {"milestone": {"amount": step, "unit": "steps"}} for step in (10, 4)}
+    save(tmp_path, {**kept, 9: {}})
+    assert folder.find_steps("all") == [4, 9, 10]
+    assert folder.find_steps("milestones") == [4, 10]
+    assert folder.find_steps("best") == ["best"] and folder.find_steps("10") == ["10"]
+
+
+def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):
+    save(tmp_path, {3: {}, 12: {}})
+    with pytest.raises(FileNotFoundError) as error:
+        RunFolder(epath.Path(tmp_path)).find_steps("milestones")
+    assert str(error.value).startswith(f"{tmp_path} holds no milestone")
+    assert "keep them); its saved steps are [3, 12]" in str(error.value)
