@@ -13,7 +13,10 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import finetune, pretrain
 
-NOTES = (".DS_Store", "notes.txt", "checkpoints/notes.txt", "checkpoints/12/notes.txt")
+NOTES = (
+    *(".DS_Store", "notes.txt", "checkpoints/notes.txt", "checkpoints/old/notes.txt"),
+    *("checkpoints/12/notes.txt", "checkpoints/12/state/.DS_Store", "tokenizer/a.txt"),
+)
 
 
 @pytest.fixture
@@ -42,6 +45,7 @@ def make_linked(tmp_path, scratch):
         (folder / "up").symlink_to("..")
         (folder / "checkpoints" / "latest").symlink_to("12")
         for name in NOTES:
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text("mine")
         return folder
 
