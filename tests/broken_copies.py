@@ -334,7 +334,9 @@ RUNS = [
         LOSSES,
         "nothing could be computed again: .* holds other text",
     ),
-    Broken("23 the score of a step", edit_score, FILES, "score.json is damaged"),
+    Broken(
+        "23 the score of a step", edit_score, FILES, "has validation loss 1.0 beside"
+    ),
     Broken("24 a state put in", insert_other_seed, FILES, "step 10: says"),
     Broken(
         "25 another seed's run, consistent",

@@ -790,7 +790,7 @@ main.run()
         (OSError(errno.EMFILE, "Too many open files"), "more files (ulimit -n 1024)"),
         (OSError(errno.ENOSPC, "No space", "a/b"), "'a/b': make room on its disk"),
         (CannotWrite("a/b cannot be written; go elsewhere."), "b; go elsewhere."),
-        (jax.errors.JaxRuntimeError("INTERNAL: RESOURCE_EXHAUSTED was not it"), None),
+        (jax.errors.JaxRuntimeError("INTERNAL: RESOURCE_EXHAUSTED: not it"), None),
     ],
     ids=str,
 )

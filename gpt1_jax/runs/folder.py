@@ -64,9 +64,12 @@ def refuse_dead_ends(folder: epath.Path) -> None:
 
 def has_begun(folder: epath.Path) -> bool:
     """Whether the folder holds checkpoints, scores or results."""
-    parts = (folder / "checkpoints", folder / SCORES_FOLDER)
-    saved = any(part.exists() and any(part.iterdir()) for part in parts)
-    return saved or (folder / RESULTS_FILE).exists()
+    for name in ("checkpoints", SCORES_FOLDER):
+        held = (folder / name).iterdir() if (folder / name).exists() else ()
+        # A disk that is mounted there has a folder lost+found, and macOS .DS_Store.
+        if any(path.name != "lost+found" and path.name[0] != "." for path in held):
+            return True
+    return (folder / RESULTS_FILE).exists()
 
 
 def write_config(folder: epath.Path, config: JobConfig) -> None:

@@ -1,5 +1,6 @@
 """Links and files that a user has put into a run folder: every job works with them."""
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -9,9 +10,13 @@ from tiny_run import assert_same_run, load_config, tiny_overrides
 from tiny_tasks import finetune_config
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import finetune, pretrain
 
-NOTES = (".DS_Store", "notes.txt", "checkpoints/notes.txt", "checkpoints/12/notes.txt")
+NOTES = (
+    *(".DS_Store", "notes.txt", "checkpoints/notes.txt", "checkpoints/old/notes.txt"),
+    *("checkpoints/12/notes.txt", "checkpoints/12/state/.DS_Store", "tokenizer/a.txt"),
+)
 
 
 @pytest.fixture
@@ -40,6 +45,7 @@ def make_linked(tmp_path, scratch):
         (folder / "up").symlink_to("..")
         (folder / "checkpoints" / "latest").symlink_to("12")
         for name in NOTES:
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text("mine")
         return folder
 
@@ -96,6 +102,52 @@ def test_training_goes_on_through_links(pretrained, make_linked, scratch, corpus
     assert (scratch / "checkpoints" / "12" / "manifest.json").exists()
     assert (scratch / "metrics.jsonl").read_bytes() == before
     assert (folder / "checkpoints" / "notes.txt").read_text() == "mine"
+
+
+def test_an_export_beside_notes_is_verified(pretrained, tmp_path):
+    (tmp_path / "out" / "lost+found").mkdir(parents=True)
+    for name in ("slurm-1.out", ".DS_Store", "notes.txt"):
+        (tmp_path / "out" / name).write_text("mine")
+    values = {"target": "huggingface", "init_from": str(pretrained)}
+    run_job("convert", tmp_path / "out", **values)
+    run_job("verify", runs=str(tmp_path / "out"))
+    run_job("convert", tmp_path / "out" / "several", **values, step="all")
+    (tmp_path / "out" / "several" / "notes").mkdir()
+    run_job("verify", runs=str(tmp_path / "out" / "several"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "sessions.json",
+        "tokenizer",
+        "plots/loss.png",
+        "damaged_checkpoints",
+        "checkpoints/8",
+        "checkpoints/12.orbax-checkpoint-tmp",
+        "checkpoints/999",
+    ],
+)
+def test_what_is_behind_a_planted_link_stays(pretrained, corpus_dir, tmp_path, name):
+    """The run goes on, or is refused."""
+    folder = shutil.copytree(pretrained, tmp_path / "run")
+    shutil.rmtree(folder / "checkpoints" / "12")
+    victim = tmp_path / "victim"
+    (victim / "folder").mkdir(parents=True)
+    (victim / "folder" / "keep").write_text("precious")
+    planted = folder / name
+    if planted.is_dir():
+        shutil.rmtree(planted)
+    planted.unlink(missing_ok=True)
+    is_file = name.endswith((".json", ".png"))
+    planted.symlink_to(victim / "folder" / "keep" if is_file else victim / "folder")
+    longer = {"model.max_seq_len": 40, "eval.sample_tokens": 4}
+    config = load_config(**{**tiny_overrides(corpus_dir), **longer})
+    with contextlib.suppress(UserError, OSError):
+        pretrain.run(config_lib.load(config.to_dict()), str(folder))
+    assert [path.name for path in (victim / "folder").iterdir()] == ["keep"]
+    assert (victim / "folder" / "keep").read_text() == "precious"
 
 
 def test_a_damaged_checkpoint_behind_a_link_is_set_aside(

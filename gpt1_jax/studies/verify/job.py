@@ -75,6 +75,9 @@ _PARAMS_TOLERANCE = 0.05  # share of the distance that the parameters moved
 _SHORT = 12  # digits of a digest in the table
 # A folder with one of these files holds the model of one exported step.
 _MODEL_FILES = (hugging_face.CONFIG_FILE, openai.SHAPES_FILE)
+# Nothing reads files with these endings beside a model, but for a tokenizer's.
+_NOTES = (".log", ".out", ".err", ".md", ".txt")
+_TOKENIZER_NOTES = ("merges.txt", "vocab.txt")
 _LARGEST_JSON = 1 << 28  # bytes
 _KINDS_OF_FILES = {
     stat.S_IFIFO: "a pipe",
@@ -541,7 +544,9 @@ def _check_export(folder: epath.Path) -> dict[str, Any]:
     problems += [
         f"{place.name}: {TRAJECTORY_FILE} lists no files of it"
         for place in sorted(folder.iterdir())
-        if place.is_dir() and place.name not in listed and place.name[0] != "."
+        if place.name not in listed
+        and place.name[0] != "."
+        and any((place / name).exists() for name in _MODEL_FILES)
     ]
     return _member(folder, rows, problems, {**about, "exported": "all"})
 
@@ -601,7 +606,9 @@ def _changed_files(folder: epath.Path, files: Mapping[str, str]) -> Iterator[str
     for file in sorted(files_below(folder)):
         name = file.relative_to(folder).as_posix()
         hidden = any(part.startswith(".") for part in name.split("/"))
-        if not (hidden or name in files or file.name == TRAJECTORY_FILE):
+        is_note = file.suffix in _NOTES and file.name not in _TOKENIZER_NOTES
+        known = name in files or file.name == TRAJECTORY_FILE
+        if not (hidden or is_note or known):
             yield f"{name} was added"
 
 
