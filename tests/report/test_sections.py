@@ -23,7 +23,7 @@ from gpt1_jax.report import sections
 from gpt1_jax.report.page import Folded, Picture, Text
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.studies import find_studies
-from gpt1_jax.runs.pretrained import read_pretrained
+from gpt1_jax.runs.past_runs import read_pretrained
 
 TITLES = [
     "Models",
@@ -289,15 +289,15 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
     ]
     assert not any("Table" in each.title for each in made.sections)
     header = (
-        "| what differs | training examples | train.num_epochs | data.train "
+        "| what differs | training examples | data.train | train.num_epochs "
         "| content of training examples | content of dev examples |"
     )
     assert header in text
     assert rows[-4:] == [
-        "| custom (1) | 64 | 3.0 | 0/one.jsonl | a | b |",
-        "| custom (2) | 64 | 1.5 | 0/one.jsonl | a | b |",
-        "| custom (3) | 160 | 3.0 | one.jsonl | c | b |",
-        "| custom (4) | 64 | 3.0 | 0/one.jsonl | a | e |",
+        "| custom (1) | 64 | 0/one.jsonl | 3.0 | a | b |",
+        "| custom (2) | 64 | 0/one.jsonl | 1.5 | a | b |",
+        "| custom (3) | 160 | one.jsonl | 3.0 | c | b |",
+        "| custom (4) | 64 | 0/one.jsonl | 3.0 | a | e |",
     ]
     assert "**Average**" not in text
 
