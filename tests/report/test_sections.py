@@ -23,7 +23,7 @@ from gpt1_jax.report import sections
 from gpt1_jax.report.page import Folded, Picture, Text
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.studies import find_studies
-from gpt1_jax.runs.past_runs import read_pretrained
+from gpt1_jax.runs.pretrained import read_pretrained
 
 TITLES = [
     "Models",
