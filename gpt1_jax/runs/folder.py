@@ -26,7 +26,6 @@ NAMES = {
 }
 
 _ROOM = 1 << 20  # bytes
-_MAX_FILES = 50  # a checkpoint has about 30
 
 
 def locate_run(workdir: str) -> epath.Path:
@@ -106,15 +105,12 @@ def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
       what: a name for them, for the message.
 
     Raises:
-      OSError: if it lacks room for the bytes, or for further files.
+      OSError: if it lacks room for the bytes.
     """
     if is_remote(folder):
         return
     if shutil.disk_usage(folder).free < num_bytes:
         raise OSError(no_room(folder, what, megabytes(num_bytes)))
-    disk = os.statvfs(folder)
-    if disk.f_files and disk.f_favail < _MAX_FILES:  # f_files of 0: no limit
-        raise OSError(no_room(folder, what, f"up to {_MAX_FILES} files"))
 
 
 def megabytes(num_bytes: int) -> str:

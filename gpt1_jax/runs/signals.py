@@ -17,23 +17,13 @@ from jax.experimental import multihost_utils
 
 from gpt1_jax.parallel.processes import is_joined
 
-# A JAX function in which Python ignores exceptions, KeyboardInterrupt included.
-_GARBAGE_CALLBACK = "_xla_gc_callback"
-_NOTICE = (
-    "\ngpt1_jax: stopping after this step{}, then saving; once more to quit at once "
-    "without saving.\n"
-)
-
-
-_CAUGHT = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
 # A person sends these again to quit at once; the others may come twice by themselves.
 _BY_HAND = (signal.SIGINT, signal.SIGTERM)
+_CAUGHT = (*_BY_HAND, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_NOTICE = (
+    b"\ngpt1_jax: stopping after this step, then saving; once more to quit at once "
+    b"without saving.\n"
+)
 
 
 def _interrupt() -> None:
@@ -49,9 +39,8 @@ class StopSignal:
 
     Outside training a signal interrupts at once. While `deferred`, it is a request that
     the loop obeys between steps, and a second SIGINT or SIGTERM quits. Signals are
-    remembered, since an interrupt may be lost in code that must not raise. Most are
-    lost in JAX's garbage-collection callback; a signal that arrives there is sent
-    again.
+    remembered, since an interrupt may be lost in code that must not raise, such as
+    JAX's garbage-collection callback: the loop obeys it once training begins.
 
     In runs of several processes JAX itself catches SIGTERM, and all processes agree on
     the step to stop after; while `deferred`, other signals are passed on as SIGTERM.
@@ -60,13 +49,11 @@ class StopSignal:
       quit_at_once: called by the second signal.
 
     Attributes:
-      step_seconds: how long a step takes, for the notice; None if unknown.
       requested: whether to stop after the step that was last asked about (`ask`).
     """
 
     def __init__(self, quit_at_once: Callable[[], None] = _interrupt) -> None:
         self._quit_at_once = quit_at_once
-        self.step_seconds: float | None = None
         self.requested = False
         self._received: int | None = None
         self._deferring = False
@@ -74,9 +61,7 @@ class StopSignal:
 
     def receive(self, number: int, frame: types.FrameType | None) -> None:
         """The handler of the signals."""
-        if not self._deferring and _would_be_lost(frame):
-            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
-            return
+        del frame
         again, self._received = self._received == number, number
         if again and self._deferring:
             if number not in _BY_HAND:
@@ -85,14 +70,9 @@ class StopSignal:
         if again or not self._deferring:
             raise KeyboardInterrupt
         with contextlib.suppress(OSError):
-            # print is not safe in a handler
-            os.write(2, _NOTICE.format(self._duration()).encode())
+            os.write(2, _NOTICE)  # print is not safe in a handler
         if self._joint:
             os.kill(os.getpid(), signal.SIGTERM)
-
-    def _duration(self) -> str:
-        seconds = self.step_seconds or 0
-        return f", which takes {seconds:,.0f} s" if seconds >= 2 else ""
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
@@ -114,14 +94,6 @@ class StopSignal:
     def received(self) -> bool:
         """Whether to stop before the next step; never so in several processes."""
         return self._received is not None and not self._joint
-
-
-def _would_be_lost(frame: types.FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name == _GARBAGE_CALLBACK:
-            return True
-        frame = frame.f_back
-    return False
 
 
 _catching: StopSignal | None = None  # the program's

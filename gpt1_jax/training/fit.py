@@ -281,7 +281,6 @@ def train(
                 state, values = train_step(state, next(batches), seed)
                 step += 1
                 metrics.follow(step, values)
-                stop.step_seconds = host.records.step_seconds
                 stop.ask(step)
                 _call(hooks, step, state)
     with PROGRAM.on("checkpoints"):

@@ -1,28 +1,19 @@
-import functools
-import os
+import shutil
 import types
 
 import pytest
 from etils import epath
 
-from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.folder import check_room
 
 
-@pytest.mark.parametrize(
-    ("usage", "needs"),
-    [({"f_files": 900, "f_favail": 49}, "up to 50 files"), ({"f_files": 0}, None)],
-    ids=["few files left", "no limit"],
-)
-def test_a_disk_without_files_left_is_full(tmp_path, monkeypatch, usage, needs):
-    blocks = {"f_bavail": 99, "f_blocks": 99, "f_bfree": 99, "f_frsize": 512}
-    usage = types.SimpleNamespace(**{"f_favail": 0, **blocks, **usage})
-    monkeypatch.setattr(os, "statvfs", lambda folder: usage)
+def test_a_full_disk_is_named_by_the_folder_that_is_being_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda folder: types.SimpleNamespace(free=9)
+    )
     place = epath.Path(tmp_path / f".run.{16 * '0'}.partial" / "run")
-    room = functools.partial(run_folder.check_room, place, 10, "It")
-    if needs:
-        with pytest.raises(
-            OSError, match=f"{tmp_path}/run is full: It needs {needs}. .* to resume"
-        ):
-            room()
-    else:
-        room()
+    check_room(place, 9, "It")
+    with pytest.raises(
+        OSError, match=f"{tmp_path}/run is full: It needs 0.0 MB. .* to resume"
+    ):
+        check_room(place, 10, "It")

@@ -2,7 +2,6 @@ import os
 import signal
 import sys
 import threading
-import time
 
 import pytest
 
@@ -70,13 +69,6 @@ def test_a_signal_that_is_ignored_stays_so(number):
         signal.signal(number, before)
 
 
-def test_a_request_says_how_long_a_long_step_takes(capfd):
-    with catch() as stop, stop.deferred():
-        stop.step_seconds = 133.4
-        send(signal.SIGTERM)
-    assert "stopping after this step, which takes 133 s, then" in capfd.readouterr().err
-
-
 @BOTH
 def test_a_request_is_heard_though_standard_error_is_full(number):
     before = os.dup(2)
@@ -115,18 +107,6 @@ def test_an_interrupt_that_gets_lost_is_remembered(monkeypatch):
         assert lost == [KeyboardInterrupt]
         with stop.deferred():
             assert asked(stop)
-
-
-def test_a_signal_in_jaxs_garbage_callback_interrupts_a_moment_later():
-    def _xla_gc_callback():
-        send(signal.SIGTERM)
-
-    returned = False
-    with catch(), pytest.raises(KeyboardInterrupt):
-        _xla_gc_callback()
-        returned = True
-        time.sleep(10)
-    assert returned
 
 
 def test_handlers_are_put_back():
