@@ -59,7 +59,7 @@ def test_a_run_that_starts_from_it_is_an_lstm_too(
 
 
 def test_it_says_what_it_is(model):
-    assert "LSTM layer of 24 units, 16 wide, 512 tokens" in repr(model)
+    assert "LSTM layer of 24 units, 16 wide, 12,528 parameters" in repr(model)
 
 
 def test_it_is_read_in_a_notebook(model):

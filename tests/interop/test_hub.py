@@ -236,7 +236,7 @@ def test_a_damaged_conversion_is_made_again(server, as_copies, tmp_path, name, c
     if change == "lost":
         file.unlink()
     else:
-        file.write_bytes(content[:-1])
+        file.write_bytes(content[:-2])
     commit = commit_of(server.models[NAME]["main"])
     for address in (f"hf://{NAME}", f"hf://{NAME}@{commit}"):
         assert addresses.resolve_model(address) == folder
