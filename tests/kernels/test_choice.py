@@ -327,8 +327,7 @@ def test_a_run_records_its_forms_and_resumes_with_them(
     assert called[0] == (4, 16, 2, 8), "checked with a few sequences"
     assert called[-1] == (1, 16, 2, 8), "used with one of 8 on each device"
     said = (
-        "\nAttention: fused\n"
-        "LayerNorm: plain; fused is left out: there are none here\n"
+        "\nAttention: fused\nLayerNorm: plain; fused is left out: there are none here\n"
     )
     assert said in capsys.readouterr().out
     assert read_metadata(epath.Path(folder), 4)["forms"] == {
