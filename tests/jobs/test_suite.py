@@ -290,7 +290,7 @@ def test_checkpoints_that_a_kill_has_left_of_a_finished_run_go(
     first = begin_suite(finetuned, tmp_path)
 
     def killed(folder):
-        (folder / "manifest.json").rename(folder / "deleted.json")
+        folder.rename(folder.with_name(f"{folder.name}.orbax-checkpoint-tmp"))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
