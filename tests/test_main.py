@@ -830,7 +830,7 @@ main.run()
         ("NOFILE", (24, 1024), ""),  # it may raise that itself
         ("AS", (3 << 30, 3 << 30), "3.2 GB of address space, and JAX needs 5 GB"),
         ("AS", (2 << 30, 9 << 30), "allow more with ulimit -v unlimited"),
-        ("AS", (9 << 30, 9 << 30), ""),
+        ("AS", (40 << 30, 40 << 30), ""),
     ],
 )
 def test_limits_of_the_shell_are_enough_or_take_one_line(
