@@ -152,17 +152,15 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
     if saved.model.kind != "transformer":
         raise UserError(
             f"{folder} holds a model of config.model.kind={saved.model.kind!r}, for "
-            "which neither "
-            "OpenAI's shards nor transformers' OpenAI-GPT classes have a place; "
-            "gpt1_jax.load(FOLDER).params has its parameters."
+            "which neither OpenAI's shards nor transformers' OpenAI-GPT classes have a "
+            "place; gpt1_jax.load(FOLDER).params has its parameters."
         )
     first, steps = open_steps(config.init_from, config.step)
     places, saved = {}, {}
     with whole_folder(target, beside_others=True) as partial:
         for trained in each_step(first, steps):
             place = places[trained.step] = _step_folder(config.step, trained)
-            for_babylm = config.step == MILESTONES
-            _export_run(config, trained, partial / place, for_babylm=for_babylm)
+            _export_run(config, trained, partial / place)
             saved[trained.step] = trained.metadata
             if config.push_to:
                 branch = next(iter(_branches({trained.step: place}, saved)), "")
@@ -170,9 +168,7 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
         _write_trajectory(folder, partial, places, saved)
         if config.push_to:
             branches = _branches(places, saved)
-            best = (
-                best_step(folder) if first.config.default_step == BEST else max(places)
-            )
+            best = best_step(folder) if first.config.default_step == BEST else None
             main = places[best if best in places else max(places)]
             publish.write_record(partial, config, {**branches, publish.MAIN: main})
 
@@ -240,12 +236,7 @@ def _write_trajectory(
         write_json(place / TRAJECTORY_FILE, table)
 
 
-def _export_run(
-    config: ConvertConfig,
-    trained: TrainedRun,
-    target: epath.Path,
-    for_babylm: bool = False,
-) -> None:
+def _export_run(config: ConvertConfig, trained: TrainedRun, target: epath.Path) -> None:
     """Exports one saved step of a run, with its head if it is fine-tuned."""
     head: FinetunedHead | None = None
     reads: list[str] = []
@@ -257,7 +248,7 @@ def _export_run(
         longest = trained.config.data.longest(trained.model.max_seq_len)
         reads = _head_notes(task, trained.tokenizer, longest)
     _export(
-        config.target,
+        config,
         target,
         trained.model,
         trained.language_model,
@@ -265,7 +256,6 @@ def _export_run(
         f"step {trained.step:,}, {trained.why}, of {_origin(config)}",
         head,
         reads,
-        for_babylm,
     )
 
 
@@ -310,7 +300,7 @@ def _convert_foreign(
         save_params(str(target), params, tokenizer, resolved)
     else:
         with whole_folder(target, beside_others=True) as partial:
-            _export(config.target, partial, model, params, tokenizer, _origin(config))
+            _export(config, partial, model, params, tokenizer, _origin(config))
             if config.push_to:
                 publish.add_metadata(partial, config)
                 publish.write_record(partial, config, {publish.MAIN: ""})
@@ -377,7 +367,7 @@ def _gpt1_tokenizer(described: str, encoder: str, merges: str) -> Tokenizer:
 
 
 def _export(
-    to: str,
+    config: ConvertConfig,
     target: epath.Path,
     model: ModelConfig,
     params: Params,
@@ -385,25 +375,22 @@ def _export(
     origin: str,
     head: FinetunedHead | None = None,
     head_notes: Sequence[str] = (),
-    for_babylm: bool = False,
 ) -> None:
     """Writes one folder for OpenAI's code or transformers, whole or not at all.
 
     Args:
-      to: `OPENAI` or `HUGGING_FACE`.
+      config: says for which of the two, and whether BabyLM's evaluation will read it.
       target: the folder to make.
-      model: the configuration of the language model.
-      params: its parameters.
-      tokenizer: its tokenizer.
+      model, params, tokenizer: the language model.
       origin: describes the origin, for the README.
       head: the head, if the model is fine-tuned.
       head_notes: what a caller of the head must do, for the README.
-      for_babylm: whether BabyLM's evaluation will read the folder.
     """
+    for_babylm = config.step == MILESTONES
     with whole_folder(target) as folder:
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
         run_folder.check_room(folder, size, "the exported model")
-        if to == OPENAI:
+        if config.target == OPENAI:
             architecture = ""
             notes = _write_openai(folder, model, params, tokenizer, head)
         else:
@@ -465,7 +452,7 @@ def describe_export(
       architecture: the class of transformers; "" in OpenAI's format.
       notes: what could not be carried over.
     """
-    loading = _loading_shards() if not architecture else _loading(architecture)
+    loading = _loading(architecture) if architecture else _LOADING_SHARDS
     if architecture in ("", hugging_face.LANGUAGE_MODEL):  # heads are not read back
         loading += _LOADING_HERE
     lines = "".join(f"- {note}\n" for note in (*notes, *_ALWAYS))
@@ -481,6 +468,10 @@ def describe_export(
     )
 
 
+_LOADING_SHARDS = """\
+The layout is that of `model/` in openai/finetune-transformer-lm: ten shards
+of one flat vector, whose tensors `params_shapes.json` lists.
+"""
 _LOADING_HERE = """
 In gpt1_jax:
 
@@ -497,13 +488,6 @@ def _loading(architecture: str) -> str:
         f"    from transformers import {loader}, AutoTokenizer\n\n"
         f'    model = {loader}.from_pretrained("THIS_FOLDER")\n'
         '    tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")\n'
-    )
-
-
-def _loading_shards() -> str:
-    return (
-        "The layout is that of `model/` in openai/finetune-transformer-lm: ten shards\n"
-        "of one flat vector, whose tensors `params_shapes.json` lists.\n"
     )
 
 
@@ -526,25 +510,27 @@ def _transformers_notes(
     return notes
 
 
-_SCORE = (
-    "The score is the mean of the labels, which are numbers, weighted by the softmax "
-    "of the outputs."
-)
-
-
 def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]:
     """What a caller of the head must do."""
     start, room = tokenizer.vocab_size, describe_room(task, max_seq_len)
-    texts = "The text is" if len(task.inputs.formats) == 1 else "The two texts are"
-    wording = f"{texts} {' and '.join(map(repr, task.inputs.formats))}."
-    return [
-        *([wording] if task.inputs.formats else []),
+    notes = []
+    if formats := task.inputs.formats:
+        texts = "The text is" if len(formats) == 1 else "The two texts are"
+        notes.append(f"{texts} {' and '.join(map(repr, formats))}.")
+    notes.append(
         f"The tokenizer puts the special tokens, ids {start} (start), {start + 1} "
         f"(delimiter) and {start + 2} (extract), before an input, between two texts "
         "and after it, unless `add_special_tokens=False`. The head reads the state at "
-        "the extract token. Padding comes after it and consists of start tokens.",
-        *([] if task.target.labels or not output_names(task) else [_SCORE]),
+        "the extract token. Padding comes after it and consists of start tokens."
+    )
+    if output_names(task) and not task.target.labels:
+        notes.append(
+            "The score is the mean of the labels, which are numbers, weighted by the "
+            "softmax of the outputs."
+        )
+    notes.append(
         f"The tokenizer does not cut inputs as fine-tuning did, to {room} with "
         "special tokens: a text that is too long keeps its beginning, and of a context "
-        "with a question only the context is cut. Uncut inputs may get other labels.",
-    ]
+        "with a question only the context is cut. Uncut inputs may get other labels."
+    )
+    return notes
