@@ -13,7 +13,7 @@ from gpt1_jax.data.progress import Bar
 from gpt1_jax.finetuning.results import Finished, read_finished, read_results
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.resume import begin_run, fixed_values, saved_digests
+from gpt1_jax.runs.resume import begin_run, changed_keys, saved_digests
 from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import find_task
@@ -86,15 +86,11 @@ def find_repeated(run: SuiteRun, results: Sequence[Result]) -> SuiteRun | None:
     for other, result in results:
         asked = other.config.data.max_train_examples
         more = asked == 0 or asked > size
-        all_seen = more and result["train_examples"] <= size
-        if all_seen and _with_size(other, size) == run.config:
+        data = dataclasses.replace(other.config.data, max_train_examples=size)
+        alike = dataclasses.replace(other.config, data=data) == run.config
+        if more and alike and result["train_examples"] <= size:
             return other
     return None
-
-
-def _with_size(run: SuiteRun, size: int) -> FinetuneConfig:
-    data = dataclasses.replace(run.config.data, max_train_examples=size)
-    return dataclasses.replace(run.config, data=data)
 
 
 def progress_bar(results: Collection[Mapping[str, Any] | None]) -> Bar:
@@ -131,17 +127,22 @@ def add_others(
     Returns:
       All results by task, in the order planned, by variant and by seed.
     """
-    by_variant = {run.variant: (run, _origin(result)) for run, result in results}
+    by_variant = {run.variant: (run.config, result) for run, result in results}
     own = {run.folder for run in planned}
+    # Paths may differ; of the origin, the content must not.
+    may_differ = {"tasks", "seeds", *marked_keys(FinetuneConfig, CONTENT)}
     others = []
     for file in find_files(folder, f"*/*-seed*/{RESULTS_FILE}"):
         variant = file.parent.name.rpartition("-seed")[0]
         if file.parent in own or variant not in by_variant:
             continue
-        found, (like, origin) = read_finished(file.parent), by_variant[variant]
-        if found is None or _origin(found.result) != origin:
+        found, (config, result) = read_finished(file.parent), by_variant[variant]
+        if found is None:
             continue
-        if _is_alike(found.config, like.config):
+        changed = changed_keys(found.config.to_dict(), config.to_dict()).keys()
+        origin = saved_digests(found.result).get("origin")
+        same_origin = origin == saved_digests(result).get("origin")
+        if same_origin and changed <= may_differ:
             run = SuiteRun(find_task(found.config), variant, found.config, found.folder)
             others.append((run, found.result))
     tasks = [*dict.fromkeys(run.task.name for run in planned)]
@@ -154,21 +155,6 @@ def add_others(
         return task, variant, run.config.seeds[0]
 
     return sorted([*results, *others], key=place)
-
-
-def _origin(result: Mapping[str, Any]) -> str | None:
-    """The content digest of the origin of a run."""
-    return saved_digests(result).get("origin")
-
-
-def _is_alike(one: FinetuneConfig, other: FinetuneConfig) -> bool:
-    """Whether two runs differ in nothing but their tasks and seeds, and paths."""
-    free = {"tasks", "seeds", *marked_keys(FinetuneConfig, CONTENT)}
-    first, second = (
-        {k: v for k, v in fixed_values(each.to_dict()).items() if k not in free}
-        for each in (one, other)
-    )
-    return first == second
 
 
 def by_task(results: Sequence[Result]) -> dict[str, dict[str, list[Any]]]:
