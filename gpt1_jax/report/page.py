@@ -220,7 +220,5 @@ def _span_headings(state: StateCore) -> None:
         cells = [each for each in row if each.type == "inline"]
         if cells[1:] and cells[0].content and not any(c.content for c in cells[1:]):
             row[0].attrSet("colspan", str(len(cells)))
-            kept[begin + 1 : -1] = row[
-                :3
-            ]  # the opening, content and closing of the cell
+            kept[begin + 1 : -1] = row[:3]  # the cell's opening, content and closing
     state.tokens = kept
