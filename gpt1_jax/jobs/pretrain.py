@@ -144,10 +144,13 @@ def prepare_run(
     check_memory(train, config.optimizer, config.eval.batch_size, configured, mesh)
     if config.model.is_full_size and config.data.source == "builtin":
         say(_BUILTIN_WARNING)
+    own_tokenizer = run_folder.own_tokenizer(folder)
+    if origin and not own_tokenizer:
+        own_tokenizer = origin.run.folder / "tokenizer"
     corpus, tokenizer = prepare_corpus(
         config.data,
         config.tokenizer,
-        own_tokenizer=_own_tokenizer(folder, origin),
+        own_tokenizer=own_tokenizer,
         progress=is_main_process(),
         is_main=is_main_process(),
     )
@@ -215,7 +218,11 @@ def _announce(
       OSError: if it lacks room for the milestones.
     """
     folder = run.folder
-    own_steps = run.num_steps - _steps_of_origin(config, folder, origin)
+    if origin:
+        taken_over = origin.first_step
+    else:
+        taken_over = steps_taken_over(config, read_sessions(folder / SESSIONS_FILE))
+    own_steps = run.num_steps - taken_over
     model = config.model.with_vocab_size(tokenizer.vocab_size)
     say(_description(config, run, model, corpus, own_steps))
     if how_long := _how_long(config, run, model, corpus, own_steps):
@@ -233,14 +240,6 @@ def _announce(
     if run.milestones:
         shapes = run.computation.shapes
         announce_milestones(run.milestones, folder, last_step, state_bytes(shapes))
-
-
-def _own_tokenizer(
-    folder: epath.Path, origin: PretrainOrigin | None
-) -> epath.Path | None:
-    """The saved tokenizer that the run must use; None: the configured one."""
-    own = run_folder.own_tokenizer(folder)
-    return origin.run.folder / "tokenizer" if origin and not own else own
 
 
 def _count_steps(config: PretrainConfig, corpus: Corpus) -> int:
@@ -301,15 +300,6 @@ def _find_guest(what: str) -> Any:
     except MissingPackage as missing:
         say(f"No {what}: {missing}")
         return None
-
-
-def _steps_of_origin(
-    config: PretrainConfig, folder: epath.Path, origin: PretrainOrigin | None
-) -> int:
-    """The number of updates taken by the origin whose optimizer is taken over."""
-    if origin:
-        return origin.first_step
-    return steps_taken_over(config, read_sessions(folder / SESSIONS_FILE))
 
 
 def _identity(
