@@ -115,7 +115,6 @@ from gpt1_jax.training.memory import (
     check_train_batch,
 )
 from gpt1_jax.training.optimizer import (
-    Optimizer,
     check_optimizer,
     describe_defaults,
     make_optimizer,
@@ -157,8 +156,8 @@ class TaskSetup:
 
     config: FinetuneConfig  # as `_common_config` gives it
     data: TaskData
-    optimizer: Optimizer
     computation: Computation  # of that configuration: all layers and seed 0
+    init: Callable[..., TrainState]  # also takes the layers to transfer, and the seed
     batches: TrainBatches[Batch]  # of seed 0
     predict: Predictor
 
@@ -178,12 +177,20 @@ class _Shared:
         self._data: TaskData | None = None
         self._setup: TaskSetup | None = None
 
-    def is_unchanged(self, run: SuiteRun, result: Mapping[str, Any]) -> bool:
-        """Whether a finished run had the same origin, and the same files of data."""
+    def check_finished(self, run: SuiteRun, result: Mapping[str, Any]) -> None:
+        """Refuses a finished run that read other examples, or had another origin.
+
+        Examples are only encoded, to be compared, if the files that held them are not
+        the same, or if these were not recorded, as up to version 1.0.
+
+        Raises:
+          UserError: naming what differs.
+        """
         files = self._files[run.task.name]
         origin = saved_digests(result).get("origin")
         same_origin = origin == self._digests[run.config.init_from]
-        return same_origin and bool(files) and result.get(FILE_DIGESTS) == files
+        if not (same_origin and files and result.get(FILE_DIGESTS) == files):
+            self.data(run).identity(run.config).check(result, run.folder)
 
     def data(self, run: SuiteRun) -> TaskData:
         """The data of a run, read unless the run before it had the same."""
@@ -269,7 +276,9 @@ def _run_all(
         found out is added.
     """
     shared = _Shared(origins, _digest_files(planned, missing))
-    _check_finished(planned, shared, missing)
+    for run, result in planned:
+        if result and saved_digests(result) and run.task.name not in missing:
+            shared.check_finished(run, result)
     _check_training_data([run for run, result in planned if not result], missing)
     results: list[Result] = []
     skipped: dict[str, str] = {}
@@ -322,26 +331,6 @@ def _digest_files(
     return found
 
 
-def _check_finished(
-    planned: Sequence[PlannedRun],
-    shared: _Shared,
-    missing: Mapping[str, str],
-) -> None:
-    """Refuses finished runs that read other examples, or started from another origin.
-
-    Examples are only encoded, to be compared, if the files that held them are not the
-    same, or if these were not recorded, as up to version 1.0.
-
-    Raises:
-      UserError: naming what differs.
-    """
-    for run, result in planned:
-        if not (result and saved_digests(result)) or run.task.name in missing:
-            continue
-        if not shared.is_unchanged(run, result):
-            shared.data(run).identity(run.config).check(result, run.folder)
-
-
 def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -> None:
     """Refuses a suite of which a later task cannot be trained on, before any training.
 
@@ -354,7 +343,8 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
     Raises:
       UserError: naming a task whose training examples cannot be read or are too few.
     """
-    tasks = {run.task.name: run.task for run in runs if run.task.name not in missing}
+    runs = [run for run in runs if run.task.name not in missing]
+    tasks = {run.task.name: run.task for run in runs}
     if len(tasks) < 2:
         return  # it is found out at once
     numbers = {
@@ -362,12 +352,11 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
         for name, task in tasks.items()
     }
     for run in runs:
-        if run.task.name in numbers:
-            limit, number = run.config.data.max_train_examples, numbers[run.task.name]
-            try:
-                count_steps(run.config, min(limit or number, number))
-            except UserError as error:
-                raise UserError(f"{run.task.title}: {error}") from error
+        limit, number = run.config.data.max_train_examples, numbers[run.task.name]
+        try:
+            count_steps(run.config, min(limit or number, number))
+        except UserError as error:
+            raise UserError(f"{run.task.title}: {error}") from error
 
 
 def _repeats(run: SuiteRun, results: Sequence[Result]) -> bool:
@@ -426,19 +415,19 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
         model, head, optimizer, config.head.aux_lm_weight, parts, mesh
     )
     shapes = finetune_state_shapes(model, head, optimizer)
-    common = _common_config(config)
+    init = functools.partial(init_finetune_state, model, head, optimizer, origin.params)
     return TaskSetup(
-        config=common,
+        config=_common_config(config),
         data=data,
-        optimizer=optimizer,
         computation=Computation(
             mesh=mesh,
             shapes=shapes,
-            init=_init(common, data, predict, optimizer),
+            init=functools.partial(init, model.depth, 0),
             step=jit_step(step, mesh, shapes),
-            seed=common.seeds[0],
+            seed=0,
             forms=forms,
         ),
+        init=init,
         batches=TrainBatches(
             examples=examples,
             make_batch=make_batch,
@@ -450,24 +439,9 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             unpadded_sizes=config.data.unpadded_sizes,
             tokens_to_compile=TOKENS_TO_COMPILE[mesh.devices.flat[0].platform],
             num_steps=num_steps,
-            seed=common.seeds[0],
+            seed=0,
         ),
         predict=predict,
-    )
-
-
-def _init(
-    config: FinetuneConfig, data: TaskData, predict: Predictor, optimizer: Optimizer
-) -> Callable[[TrainState], TrainState]:
-    """The function that makes the state a run starts from."""
-    return functools.partial(
-        init_finetune_state,
-        predict.model,
-        predict.head,
-        optimizer,
-        data.origin.params,
-        num_transferred(config.transfer_layers, predict.model.depth),
-        config.seeds[0],
     )
 
 
@@ -539,11 +513,9 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
     """Prepares one run."""
     data, batches, seed = setup.data, setup.batches, config.seeds[0]
     per_epoch, first = batches.steps_per_epoch, data.task.metrics[0]
-    early = (
-        step
-        for step in config.eval.first_epoch_steps
-        if step < per_epoch  # released code: only in the first epoch
-    )
+    # Released code: only in the first epoch.
+    early = [step for step in config.eval.first_epoch_steps if step < per_epoch]
+    layers = num_transferred(config.transfer_layers, setup.predict.model.depth)
     return Run(
         config=config,
         folder=folder,
@@ -551,7 +523,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
         num_steps=len(batches),
         computation=dataclasses.replace(
             setup.computation,
-            init=_init(config, data, setup.predict, setup.optimizer),
+            init=functools.partial(setup.init, layers, seed),
             seed=seed,
         ),
         batches=dataclasses.replace(batches, seed=seed),
