@@ -156,18 +156,21 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
             "place; gpt1_jax.load(FOLDER).params has its parameters."
         )
     first, steps = open_steps(config.init_from, config.step)
-    places, saved = {}, {}
+    places: dict[int, str] = {}
+    exported: dict[int, Mapping[str, Any]] = {}
+    branches: dict[str, str] = {}
     with whole_folder(target, beside_others=True) as partial:
         for trained in each_step(first, steps):
             place = places[trained.step] = _step_folder(config.step, trained)
             _export_run(config, trained, partial / place)
-            saved[trained.step] = trained.metadata
+            exported[trained.step] = trained.metadata
             if config.push_to:
-                branch = next(iter(_branches({trained.step: place}, saved)), "")
+                branch = _branch(place, trained)
                 publish.add_metadata(partial / place, config, trained, branch)
-        _write_trajectory(folder, partial, places, saved)
+                if branch:
+                    branches[branch] = place
+        _write_trajectory(folder, partial, places, exported)
         if config.push_to:
-            branches = _branches(places, saved)
             best = best_step(folder) if first.config.default_step == BEST else None
             main = places[best if best in places else max(places)]
             publish.write_record(partial, config, {**branches, publish.MAIN: main})
@@ -184,21 +187,15 @@ def _step_folder(asked: str, trained: TrainedRun) -> str:
     return f"step-{trained.step}" if asked == ALL else ""
 
 
-def _branches(
-    places: Mapping[int, str], saved: Mapping[int, Mapping[str, Any]]
-) -> dict[str, str]:
-    """By branch of the Hub, the folder of each of several steps.
+def _branch(place: str, trained: TrainedRun) -> str:
+    """The branch of the Hub for the folder of a step; "" if it is the only one.
 
     After words or tokens a branch is called as its folder, as BabyLM's evaluation asks
     for it; after steps it is step1000, as Pythia has them.
     """
-    named = {}
-    for step, place in places.items():
-        milestone = read_milestone(saved[step])
-        by_text = place.startswith("chck_") and milestone and milestone.unit != "steps"
-        if place:
-            named[place if by_text else f"step{step}"] = place
-    return named
+    milestone = read_milestone(trained.metadata)
+    by_text = place.startswith("chck_") and milestone and milestone.unit != "steps"
+    return place if by_text or not place else f"step{trained.step}"
 
 
 def _write_trajectory(
