@@ -24,14 +24,7 @@ from gpt1_jax.runs.folder import RESULTS_FILE
 if TYPE_CHECKING:
     from gpt1_jax.report.runs import ReportedRuns
 
-_DAMAGE = (
-    KeyError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    IndexError,
-    ArithmeticError,
-)
+_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 class Evaluation(NamedTuple):
