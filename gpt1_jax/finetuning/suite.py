@@ -34,10 +34,7 @@ PlannedRun = tuple[SuiteRun, Mapping[str, Any] | None]  # None until it has fini
 
 
 def plan_runs(
-    variants: Variants,
-    tasks: Sequence[Task],
-    seeds: Sequence[int],
-    folder: epath.Path,
+    variants: Variants, tasks: Sequence[Task], seeds: Sequence[int], folder: epath.Path
 ) -> list[SuiteRun]:
     """Lists all runs of a suite in order: by task, variant and seed.
 

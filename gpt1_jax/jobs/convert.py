@@ -30,12 +30,7 @@ from gpt1_jax.data.files import (
 )
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer, refuse_lfs_pointers
 from gpt1_jax.errors import UserError
-from gpt1_jax.interop import (
-    hugging_face,
-    hugging_face_tokenizer,
-    openai,
-    publish,
-)
+from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, openai, publish
 from gpt1_jax.interop.hugging_face import FinetunedHead
 from gpt1_jax.interop.names import Sizes
 from gpt1_jax.interop.run_folder import save_params

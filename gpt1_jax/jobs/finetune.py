@@ -71,12 +71,7 @@ from gpt1_jax.runs.checkpoint_files import (
 from gpt1_jax.runs.checkpoints import read_params, refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.forms import (
-    choose_forms,
-    form_names,
-    saved_forms,
-    say_forms,
-)
+from gpt1_jax.runs.forms import choose_forms, form_names, saved_forms, say_forms
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.runs.records import Throughput, find_tracker, trackers_in_use
 from gpt1_jax.runs.resume import (
@@ -303,8 +298,7 @@ def _run_all(
 
 
 def _digest_files(
-    planned: Sequence[PlannedRun],
-    missing: dict[str, str],
+    planned: Sequence[PlannedRun], missing: dict[str, str]
 ) -> dict[str, Mapping[str, str]]:
     """Digests of the files of each task, as `file_digests` returns them.
 

@@ -54,7 +54,7 @@ def run(config: GenerateConfig, workdir: str) -> None:
     if generator.outgrows(prompts):
         say(
             f"The context of {model.max_seq_len} tokens slides: text that outgrows "
-            "it continues from its newest half.",
+            "it continues from its newest half."
         )
     if streamed:
         _stream(generator, params, prompts[0], config.seed)

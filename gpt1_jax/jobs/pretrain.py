@@ -252,8 +252,7 @@ def _count_steps(config: PretrainConfig, corpus: Corpus) -> int:
         config.train.num_epochs * per_epoch / config.train.batch_size
     )
     config.optimizer.check_num_steps(
-        num_steps,
-        f"{corpus.train.tokens:,} tokens, {per_epoch:,} windows per epoch",
+        num_steps, f"{corpus.train.tokens:,} tokens, {per_epoch:,} windows per epoch"
     )
     return num_steps
 
@@ -326,11 +325,7 @@ def _mfu_per_rate(model: ModelConfig) -> float | None:
 
 
 def _how_long(
-    config: PretrainConfig,
-    run: Run,
-    model: ModelConfig,
-    corpus: Corpus,
-    own_steps: int,
+    config: PretrainConfig, run: Run, model: ModelConfig, corpus: Corpus, own_steps: int
 ) -> str:
     """About how long the rest of the run takes here; empty if that is short.
 
@@ -362,11 +357,7 @@ def _held_out(config: PretrainConfig, model: ModelConfig, corpus: Corpus) -> int
 
 
 def _description(
-    config: PretrainConfig,
-    run: Run,
-    model: ModelConfig,
-    corpus: Corpus,
-    own_steps: int,
+    config: PretrainConfig, run: Run, model: ModelConfig, corpus: Corpus, own_steps: int
 ) -> str:
     """The model, the corpus and the run."""
     parts = accumulation_steps(

@@ -46,14 +46,7 @@ from gpt1_jax.data.tfds import Opened, open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.batches import EncodedExamples, draw_examples
-from gpt1_jax.tasks.task import (
-    NO_LABEL,
-    EmptyText,
-    Example,
-    FileLayout,
-    Record,
-    Task,
-)
+from gpt1_jax.tasks.task import NO_LABEL, EmptyText, Example, FileLayout, Record, Task
 from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
 SPLITS = ("train", "dev", "test")
