@@ -326,13 +326,9 @@ def _digest_files(
 
 
 def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -> None:
-    """Refuses a suite of which a later task cannot be trained on, before any training.
+    """Refuses unfinished runs that cannot be trained, before any of them is.
 
-    A task whose data is not there is skipped in its turn.
-
-    Args:
-      runs: those that have not finished.
-      missing: the tasks whose data is known not to be there.
+    A task whose data is `missing` is skipped in its turn.
 
     Raises:
       UserError: naming a task whose training examples cannot be read or are too few.
