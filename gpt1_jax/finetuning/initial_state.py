@@ -64,12 +64,10 @@ def open_origins(
       ValueError: as `resolve_finetuning`, or if a variant's model is not of the kind
         that the comparison is about.
     """
-    origins: dict[str, TrainedRun] = {}
+    origins = {next(iter(variants.values())).init_from: first}
     resolved: dict[str, FinetuneConfig] = {}
     for name, variant in variants.items():
-        if not origins:
-            origins[variant.init_from] = first
-        elif variant.init_from not in origins:
+        if variant.init_from not in origins:
             opened = open_run(variant.init_from, variant.step)
             say_what_is_read(opened)
             if opened.tokenizer.digest != first.tokenizer.digest:

@@ -91,12 +91,9 @@ def find_repeated(run: SuiteRun, results: Sequence[Result]) -> SuiteRun | None:
 
 
 def progress_bar(results: Collection[Mapping[str, Any] | None]) -> Bar:
-    """A progress bar over all runs.
+    """A progress bar over runs, given their results: None if one has not finished.
 
     Runs that had finished before do not count in the estimate of the time left.
-
-    Args:
-      results: the results of each run; None if it has not finished.
     """
     return Bar(
         "suite",
