@@ -125,9 +125,9 @@ def _download(repository: Repository, listing: Listing, named: str) -> str:
     if folders.CONFIG_FILE in listing.files:
         only = fetch_files(repository, listing, [folders.CONFIG_FILE], named)
         check_architecture(epath.Path(only / folders.CONFIG_FILE), named)
-    if not wanted and listing.problem:
-        raise listing.problem
     if not wanted:
+        if listing.problem:
+            raise listing.problem
         raise UserError(
             f"{named} holds no model that can be read: it has none of "
             f"{folders.WEIGHTS_FILE} and {folders.BIN_FILE}, whole or in parts. "

@@ -153,12 +153,8 @@ def _markdown(report: Report) -> str:
 
 def _html(report: Report) -> str:
     renderer = _renderer()
-
-    def as_html(text: str) -> markupsafe.Markup:
-        return markupsafe.Markup(renderer.render(text))
-
     environment = templates(_PACKAGE, autoescape=True)
-    environment.filters["html"] = as_html
+    environment.filters["html"] = lambda text: markupsafe.Markup(renderer.render(text))
     environment.filters["light_uri"] = lambda picture: _svg_uri(picture, LIGHT)
     environment.filters["dark_uri"] = lambda picture: _svg_uri(picture, DARK)
     return environment.get_template("report.html.jinja").render(
