@@ -243,30 +243,25 @@ class FinetuneConfig(TrainingConfig):
                 f"config.data.max_seq_len={self.data.max_seq_len}, but its model reads "
                 f"{self.model.max_seq_len} tokens at most.",
             )
-        self.train.check_num_steps(self.optimizer)
-        _check_comparison(self)
-
-
-def _check_comparison(config: FinetuneConfig) -> None:
-    """Refuses values that the comparison would override."""
-    compare = config.suite.compare
-    require(
-        compare in ("", "scratch") or config.transfer_layers == "all",
-        f"config.transfer_layers={config.transfer_layers!r}, but the runs of "
-        f"config.suite.compare={compare!r} start from all layers unless a variant says "
-        "otherwise; leave it at 'all'.",
-    )
-    require(
-        compare != "ablations" or config.head.aux_lm_weight > 0,
-        "config.head.aux_lm_weight=0, but config.suite.compare='ablations' compares "
-        "runs with and without the auxiliary objective; leave it above 0.",
-    )
-    require(
-        compare != "aux_lm_weight" or config.data.max_train_examples == 0,
-        f"config.data.max_train_examples={config.data.max_train_examples}, but "
-        "config.suite.compare='aux_lm_weight' takes the sizes in "
-        "config.suite.train_sizes; leave it at 0.",
-    )
+        # Values that the comparison would override.
+        compare = self.suite.compare
+        require(
+            compare in ("", "scratch") or self.transfer_layers == "all",
+            f"config.transfer_layers={self.transfer_layers!r}, but the runs of "
+            f"config.suite.compare={compare!r} start from all layers unless a variant "
+            "says otherwise; leave it at 'all'.",
+        )
+        require(
+            compare != "ablations" or self.head.aux_lm_weight > 0,
+            "config.head.aux_lm_weight=0, but config.suite.compare='ablations' "
+            "compares runs with and without the auxiliary objective; leave it above 0.",
+        )
+        require(
+            compare != "aux_lm_weight" or self.data.max_train_examples == 0,
+            f"config.data.max_train_examples={self.data.max_train_examples}, but "
+            "config.suite.compare='aux_lm_weight' takes the sizes in "
+            "config.suite.train_sizes; leave it at 0.",
+        )
 
 
 # --- comparisons: the paper's analyses ------------------------------------------------
@@ -274,7 +269,6 @@ def _check_comparison(config: FinetuneConfig) -> None:
 LSTM = "lstm"  # the variant that starts from `suite.lstm_init_from`
 
 _OF_THE_TRANSFORMER = ("full", "no_pretraining", "no_aux_lm")
-
 Variants = Mapping[str, FinetuneConfig]
 
 
@@ -286,16 +280,24 @@ def suite_variants(config: FinetuneConfig, num_layers: int) -> Variants:
       num_layers: layers of the model at `config.init_from`.
 
     Returns:
-      The configurations by variant name, which is a part of the folders' names.
+      The configurations by variant name, which is a part of the folders' names. Each
+      is of a single run, which compares nothing.
     """
-    base = dataclasses.replace(config, suite=_of_one_run(config.suite))
+    alone = dataclasses.replace(
+        config.suite, compare="", lstm_init_from="", aux_lm_weights=(), train_sizes=()
+    )
+    base = dataclasses.replace(config, suite=alone)
     own = "scratch" if config.transfer_layers == "none" else "pretrained"
     scratch = dataclasses.replace(base, transfer_layers="none")
     match config.suite.compare:
         case "scratch":
             return {own: base, "scratch": scratch}
-        case "ablations":
-            return _ablations(config, base, scratch)
+        case "ablations":  # the rows of Table 5
+            own_rows = base, scratch, _with_aux_lm(base, 0.0)
+            rows = dict(zip(_OF_THE_TRANSFORMER, own_rows, strict=True))
+            if lstm := config.suite.lstm_init_from:
+                rows[LSTM] = dataclasses.replace(base, init_from=lstm)
+            return rows
         case "layer_transfer":
             return {
                 f"layers{number}": dataclasses.replace(
@@ -342,34 +344,14 @@ def check_kind(name: str, variant: FinetuneConfig, kind: str) -> None:
     )
 
 
-def _of_one_run(suite: SuiteConfig) -> SuiteConfig:
-    """The section for one of the suite's runs, which compares nothing."""
-    return dataclasses.replace(
-        suite, compare="", lstm_init_from="", aux_lm_weights=(), train_sizes=()
-    )
-
-
-def _ablations(
-    config: FinetuneConfig, base: FinetuneConfig, scratch: FinetuneConfig
-) -> dict[str, FinetuneConfig]:
-    """The rows of Table 5."""
-    own = (base, scratch, _with_aux_lm(base, 0.0))
-    found = dict(zip(_OF_THE_TRANSFORMER, own, strict=True))
-    if config.suite.lstm_init_from:
-        found[LSTM] = dataclasses.replace(base, init_from=config.suite.lstm_init_from)
-    return found
-
-
-def _aux_lm_weights(
-    suite: SuiteConfig, base: FinetuneConfig
-) -> dict[str, FinetuneConfig]:
+def _aux_lm_weights(suite: SuiteConfig, base: FinetuneConfig) -> Variants:
     """Each lambda with each number of training examples, the largest first."""
     found = {}
     for size in sorted(suite.train_sizes, key=lambda n: n or math.inf, reverse=True):
         data = dataclasses.replace(base.data, max_train_examples=size)
+        sized = dataclasses.replace(base, data=data)
         for weight in suite.aux_lm_weights:
             name = f"lambda{weight:.12g}-{f'size{size}' if size else 'all'}"
-            sized = dataclasses.replace(base, data=data)
             found[name] = _with_aux_lm(sized, float(weight))
     return found
 

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import inspect
 import os
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -110,9 +111,7 @@ class ModelOptions(Section):
 
     def with_sizes(self, model: "ModelSection") -> "ModelSection":
         """These options with the sizes of a model."""
-        names = {field.name for field in dataclasses.fields(ModelOptions)}
-        options = {name: getattr(self, name) for name in names}
-        return ModelSection(**options, **model.sizes)
+        return ModelSection(**{**vars(self), **model.sizes})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,12 +162,8 @@ class ModelSection(ModelOptions):
     @property
     def sizes(self) -> dict[str, Any]:
         """Kind and sizes, by key; a run inherits those of the run it starts from."""
-        options = {field.name for field in dataclasses.fields(ModelOptions)}
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(ModelSection)
-            if field.name not in options
-        }
+        own = inspect.get_annotations(ModelSection)  # without those of ModelOptions
+        return {name: getattr(self, name) for name in own}
 
     @property
     def depth(self) -> int:
@@ -436,12 +431,6 @@ class TrainConfig(Section):
         """The folder for compiled programs: as configured, or else the default."""
         return compilation_cache(self.compilation_cache_dir)
 
-    def check_num_steps(self, optimizer: OptimizerConfig) -> None:
-        """Refuses numbers of steps that are wrong whatever the examples or the text."""
-        if self.num_steps:
-            counted = f"config.train.num_steps={self.num_steps}"
-            optimizer.check_num_steps(self.num_steps, counted)
-
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig(Section):
@@ -575,6 +564,12 @@ class TrainingConfig(JobConfig):
     checkpoint: Free[CheckpointConfig]
     log: Free[LogConfig]
     distributed: DistributedConfig
+
+    def __post_init__(self):
+        super().__post_init__()
+        if num_steps := self.train.num_steps:  # else the text or the examples decide
+            counted = f"config.train.num_steps={num_steps}"
+            self.optimizer.check_num_steps(num_steps, counted)
 
 
 def compilation_cache(configured: str) -> str:
