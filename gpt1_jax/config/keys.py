@@ -4,6 +4,7 @@ The comments above and beside a field say what its key means.
 """
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import io
@@ -59,15 +60,12 @@ def _comments(cls: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         if dataclasses.is_dataclass(each):
-            found |= _own_comments(each)
+            with contextlib.suppress(OSError):  # of a job outside, without a file
+                found |= _own_comments(textwrap.dedent(inspect.getsource(each)))
     return found
 
 
-def _own_comments(cls: Any) -> dict[str, str]:
-    try:
-        source = textwrap.dedent(inspect.getsource(cls))
-    except OSError:  # a class of a job outside, without a file
-        return {}
+def _own_comments(source: str) -> dict[str, str]:
     lines = source.splitlines()
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = {
@@ -89,12 +87,7 @@ def _own_comments(cls: Any) -> dict[str, str]:
 
 
 def describe_values(cls: Any, values: Mapping[str, Any]) -> str:
-    """Lines with each key, its value and its comment, for a terminal.
-
-    Args:
-      cls: the class of the configuration.
-      values: of its keys.
-    """
+    """Lines with each key of a class, its value and its comment, for a terminal."""
     flat, lines = flatten(values), []
     for each in describe_keys(cls):
         if (name := each.key.name) in flat:

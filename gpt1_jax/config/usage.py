@@ -204,29 +204,17 @@ def _first_line(module: ModuleType) -> str:
 
 
 def refuse_words(words: Sequence[str], argv: Sequence[str]) -> str:
-    """Explains in one line why arguments that are no flags are refused.
-
-    Args:
-      words: these arguments.
-      argv: all of them.
-    """
+    """Explains in one line why these words, of all arguments, are no flags."""
     path, preset = _named(argv)
     if path and not preset and words[0].isidentifier():
         meant = f"{_FLAG}{path}:{words[0]}"
         return f"unexpected {words[0]!r}; a preset follows a colon: {meant}"
-    return (
-        f"unexpected arguments {list(words)}; set values with "
-        "--config.section.key=value."
-    )
+    given = list(words)
+    return f"unexpected arguments {given}; set values with --config.section.key=value."
 
 
 def explain(error: Exception, argv: Sequence[str]) -> str:
-    """Explains in one line what is wrong with the arguments.
-
-    Args:
-      error: that of `find_configs` or the flag parser.
-      argv: the arguments.
-    """
+    """Explains in one line an error of `find_configs` or of the flag parser."""
     line = " ".join(str(error).split()) or type(error).__name__
     path, preset = _named(argv)
     if not (path and isinstance(error, flags.Error)):
