@@ -32,6 +32,7 @@ from gpt1_jax.config.checks import (
 )
 from gpt1_jax.config.sections import (
     DropoutRate,
+    ExamplesConfig,
     ModelOptions,
     ModelSection,
     TrainingConfig,
@@ -64,17 +65,14 @@ _layers = matches(
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskDataConfig(Section):
+class TaskDataConfig(ExamplesConfig):
     """Where task examples come from, and how they are batched."""
-
-    section = "data"
 
     # "tfds"; "hub": Parquet files of the Hugging Face Hub; "jsonl":
     # DIR/TASK/{train,dev,test}.jsonl; "official": the files as distributed by their
     # authors, under DIR; "babylm": those of BabyLM's evaluation,
     # DIR/TASK.{train,valid}.jsonl; "files": a custom task's own.
     source: Literal["tfds", "hub", "jsonl", "official", "babylm", "files"] = "tfds"
-    dir: ByContent[File] = ""  # DIR; for tfds its data_dir, empty: TFDS' own default
     # A custom task's files: .jsonl, .json, .tsv, .csv or .parquet.
     train: ByContent[File] = ""
     dev: ByContent[File] = ""  # as `train`
@@ -95,10 +93,6 @@ class TaskDataConfig(Section):
     # of a run's sizes, of which there are one for each length or at most this many. 0:
     # padding is left in.
     unpadded_sizes: NotNegative[int] = 16
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_examples_source(self.source, self.dir)
 
     def longest(self, model_max_seq_len: int) -> int:
         """Longest sequence in tokens, for a model that reads `model_max_seq_len`."""
@@ -359,17 +353,3 @@ def _aux_lm_weights(suite: SuiteConfig, base: FinetuneConfig) -> Variants:
 def _with_aux_lm(config: FinetuneConfig, weight: float) -> FinetuneConfig:
     head = dataclasses.replace(config.head, aux_lm_weight=weight)
     return dataclasses.replace(config, head=head)
-
-
-def check_examples_source(source: str, folder: str) -> None:
-    """Refuses a source that reads a folder if none is given, and the Hub if one is."""
-    require(
-        source != "hub" or not folder,
-        f"config.data.dir={folder!r} does not go with config.data.source='hub', whose "
-        "files are kept where HF_HUB_CACHE says; leave it empty.",
-    )
-    require(
-        source in ("tfds", "hub", "files") or bool(folder),
-        f"config.data.source={source!r} reads files below a folder; name it with "
-        "--config.data.dir=DIR.",
-    )
