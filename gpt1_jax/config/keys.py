@@ -61,11 +61,12 @@ def _comments(cls: Any) -> dict[str, str]:
     for each in reversed(cls.__mro__):
         if dataclasses.is_dataclass(each):
             with contextlib.suppress(OSError):  # of a job outside, without a file
-                found |= _own_comments(textwrap.dedent(inspect.getsource(each)))
+                found |= _own_comments(each)
     return found
 
 
-def _own_comments(source: str) -> dict[str, str]:
+def _own_comments(cls: Any) -> dict[str, str]:
+    source = textwrap.dedent(inspect.getsource(cls))
     lines = source.splitlines()
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = {
