@@ -34,17 +34,17 @@ def find_configs(argv: Sequence[str]) -> list[str]:
       UserError: if it has an error, or lacks the preset or a key that is set.
     """
     found = _joined(argv)
-    if path := (named := _named(found))[0]:
-        file, preset = _find_file(path), named[1]
-        given, own = f"{_FLAG}{path}", f"{_FLAG}{file}"
-        found = [
-            own + each.removeprefix(given) if each.startswith(given) else each
-            for each in found
-        ]
-        known = list(flatten(get_config(file, preset).to_dict()))
-        for flag in found:
-            _check_key(flag, known)
-    return found
+    path, preset = _named(found)
+    if not path:
+        return found
+    file, given = _find_file(path), f"{_FLAG}{path}"
+    known = list(flatten(get_config(file, preset).to_dict()))
+    for flag in found:
+        _check_key(flag, known)
+    return [
+        f"{_FLAG}{file}{each.removeprefix(given)}" if each.startswith(given) else each
+        for each in found
+    ]
 
 
 def _joined(argv: Sequence[str]) -> list[str]:
