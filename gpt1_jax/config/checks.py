@@ -207,12 +207,8 @@ def _plain(kind: Any, value: Any) -> Any:
 
 # --- checking a value ---------------------------------------------------------------
 
-KINDS = {  # types of values, in words
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-}
+# Types of values, in words.
+KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 
 def check_value(key: str, kind: Any, value: Any) -> None:
@@ -337,7 +333,8 @@ def ends_in(*endings: str, optional: bool = False, device: bool = False) -> Limi
 
 # --- names of saved steps -----------------------------------------------------------
 
-DEFAULT, NEWEST, BEST = "default", "newest", "best"  # in place of a step's number
+# In place of a step's number; the default is a fine-tuned run's best, else the newest.
+DEFAULT, NEWEST, BEST = "default", "newest", "best"
 ALL, MILESTONES = "all", "milestones"  # each saved step, or those kept for good
 
 
@@ -346,8 +343,7 @@ def check_step(key: str, step: str, *several: str) -> None:
 
     Args:
       key: the key that holds the step, for the message.
-      step: `DEFAULT`, which is a fine-tuned run's best step and any other run's newest,
-        `NEWEST`, `BEST` or a number.
+      step: `DEFAULT`, `NEWEST`, `BEST` or a number.
       several: further words that are allowed.
     """
     words = (DEFAULT, NEWEST, BEST, *several)

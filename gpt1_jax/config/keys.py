@@ -13,11 +13,10 @@ import tokenize
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from gpt1_jax.config.checks import Key, Limit, keys_of
+from gpt1_jax.config.checks import KINDS, Key, Limit, keys_of
 from gpt1_jax.config.flat import flatten
 
 _INDENT = 6 * " "
-_KINDS = {bool: "True or False", int: "whole number", float: "number", str: "text"}
 
 
 class Description(NamedTuple):
@@ -52,7 +51,7 @@ def _describe_values(kind: Any) -> str:
     if get_origin(kind) is tuple:
         parts = [each for each in get_args(kind) if each is not Ellipsis]
         return f"several: {_describe_values(parts[0])}"
-    return _KINDS[kind]
+    return KINDS[kind].removeprefix("a ")
 
 
 def _comments(cls: Any) -> dict[str, str]:

@@ -68,8 +68,7 @@ def parse_json(text: str) -> Any:
     """
     value = json.loads(text)
     if isinstance(value, dict) and NOT_FINITE in value:
-        marks = value.pop(NOT_FINITE)
-        return _marked(value, marks)
+        return _marked(value, value.pop(NOT_FINITE))
     return value
 
 

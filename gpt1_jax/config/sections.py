@@ -135,10 +135,8 @@ class ModelSection(ModelOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        used = ("num_layers", "num_heads", "mlp_dim")
-        for name in ("lstm_units",) if self.kind == "lstm" else used:
-            positive(f"config.model.{name}", getattr(self, name))
         if self.kind == "lstm":
+            positive("config.model.lstm_units", self.lstm_units)
             require(
                 self.softmax_rows == "tokens",
                 f"config.model.softmax_rows={self.softmax_rows!r} scores positions, "
@@ -146,6 +144,8 @@ class ModelSection(ModelOptions):
                 "--config.model.softmax_rows=tokens.",
             )
             return
+        for name in ("num_layers", "num_heads", "mlp_dim"):
+            positive(f"config.model.{name}", getattr(self, name))
         multiple = -(-self.embed_dim // self.num_heads)
         require(
             self.embed_dim % self.num_heads == 0,
