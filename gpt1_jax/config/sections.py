@@ -357,10 +357,9 @@ class OptimizerConfig(Section):
             "optax; config.optimizer.name='released_adam' takes none, leave them out.",
         )
         for name in names.keys() & {field.name for field in dataclasses.fields(self)}:
-            require(
-                False,
+            raise UserError(
                 f"config.optimizer.arguments={self.arguments!r} names {name}, which "
-                f"has a key; set --config.optimizer.{name} instead.",
+                f"has a key; set --config.optimizer.{name} instead."
             )
 
     @property
@@ -374,21 +373,17 @@ class OptimizerConfig(Section):
             call = ast.parse(f"f({self.arguments})", mode="eval").body
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
                 raise UserError(problem)
-            named = all(each.arg for each in call.keywords)
-            require(named and not call.args, problem)
-            pairs = [
-                (
-                    str(each.arg),
+            require(not call.args, problem)
+            found: dict[str, Any] = {}
+            for each in call.keywords:
+                require(each.arg not in (None, *found), problem)
+                found[str(each.arg)] = (
                     each.value.id
                     if isinstance(each.value, ast.Name)
-                    else ast.literal_eval(each.value),
+                    else ast.literal_eval(each.value)
                 )
-                for each in call.keywords
-            ]
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise UserError(problem) from error
-        found = dict(pairs)
-        require(len(found) == len(pairs), problem)
         return found
 
     def check_num_steps(self, num_steps: int, counted: str) -> None:
