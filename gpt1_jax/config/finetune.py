@@ -32,7 +32,6 @@ from gpt1_jax.config.checks import (
 )
 from gpt1_jax.config.sections import (
     DropoutRate,
-    ExamplesConfig,
     ModelOptions,
     ModelSection,
     TrainingConfig,
@@ -62,6 +61,29 @@ _layers = matches(
     r"all|none|[0-9]{1,9}",
     "be all, none or a number of layers; 0 transfers the embeddings alone",
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class ExamplesConfig(Section):
+    """Where the examples of tasks come from."""
+
+    section = "data"
+
+    source: str = "tfds"  # a class derived from this one says which there are
+    dir: ByContent[File] = ""  # DIR; for tfds its data_dir, empty: TFDS' own default
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            self.source != "hub" or not self.dir,
+            f"config.data.dir={self.dir!r} does not go with config.data.source='hub', "
+            "whose files are kept where HF_HUB_CACHE says; leave it empty.",
+        )
+        require(
+            self.source in ("tfds", "hub", "files") or bool(self.dir),
+            f"config.data.source={self.source!r} reads files below a folder; name it "
+            "with --config.data.dir=DIR.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)

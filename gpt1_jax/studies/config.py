@@ -22,7 +22,8 @@ from gpt1_jax.config.checks import (
     not_empty,
     require,
 )
-from gpt1_jax.config.sections import DataConfig, ExamplesConfig, JobConfig
+from gpt1_jax.config.finetune import ExamplesConfig
+from gpt1_jax.config.sections import DataConfig, JobConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

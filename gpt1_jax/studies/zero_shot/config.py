@@ -4,7 +4,7 @@ import dataclasses
 from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import DType, Names, NotNegative, Seed, not_empty
-from gpt1_jax.config.sections import ExamplesConfig
+from gpt1_jax.config.finetune import ExamplesConfig
 from gpt1_jax.studies.config import ScoringConfig
 
 
