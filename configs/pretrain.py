@@ -30,16 +30,8 @@ import ml_collections
 from gpt1_jax.config import default_config
 
 ACCELERATORS = ("paper_h200", "paper_h100x8", "paper_v5e_16")
-PRESETS = (
-    "paper",
-    "paper_1m",
-    *ACCELERATORS,
-    "babylm",
-    "small",
-    "suite",
-    "quickstart",
-    "day",
-)
+_SMALL = ("small", "suite", "quickstart", "day")
+PRESETS = ("paper", "paper_1m", *ACCELERATORS, "babylm", *_SMALL)
 
 
 def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
@@ -90,7 +82,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             *range(10_000_000, 100_000_000, 10_000_000),
             *range(100_000_000, 1_000_000_001, 100_000_000),
         )
-    if preset in ("small", "suite", "quickstart", "day"):
+    if preset in _SMALL:
         config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
         config.model.lstm_units = 680  # about the paper's ratio to embed_dim
         config.train.num_epochs = 0.0

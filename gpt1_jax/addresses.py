@@ -5,7 +5,6 @@ that of files of a dataset their paths.
 """
 
 import functools
-import operator
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from gpt1_jax.config.checks import (
     marked_keys,
     split_paths,
 )
+from gpt1_jax.config.flat import flatten
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError, find_named
 
@@ -39,7 +39,8 @@ def resolve(config: JobConfig) -> Any:
     Raises:
       UserError: if an address cannot be fetched, or the folders do not go together.
     """
-    values, as_run = config.to_dict(), config.job != "convert"  # which reads any folder
+    values = flatten(config.to_dict())
+    as_run = config.job != "convert"  # which reads any folder
     for key, marks in marked_keys(type(config), PLACE).items():
         fetch: Callable[[str, str], str]  # of a name and its key
         if MODEL in marks:
@@ -50,13 +51,12 @@ def resolve(config: JobConfig) -> Any:
             fetch = _fetch_files
         else:
             continue
-        *sections, name = key.split(".")
-        section = functools.reduce(operator.getitem, sections, values)
-        named = split_paths(section[name]) if SEVERAL in marks else [section[name]]
+        named = split_paths(values[key]) if SEVERAL in marks else [values[key]]
         found = [fetch(each, f"config.{key}") for each in named]
         if found != named:
-            section[name] = found if SEVERAL in marks else found[0]
-    return config if values == config.to_dict() else config_lib.load(values)
+            values[key] = found if SEVERAL in marks else found[0]
+    unchanged = values == flatten(config.to_dict())
+    return config if unchanged else config_lib.load_flat(values)
 
 
 def resolve_model(place: str, key: str = "", as_run: bool = True) -> str:

@@ -53,18 +53,12 @@ STUDIES: Mapping[str, str] = {
     "batches": "BatchesConfig",
     "verify": "VerifyConfig",
 }
-_CONFIGS: Mapping[str, str] = {
-    "pretrain": "PretrainConfig",
-    "finetune": "FinetuneConfig",
-    "predict": "PredictConfig",
-    "generate": "GenerateConfig",
-    "convert": "ConvertConfig",
-    "report": "ReportConfig",
-}
 JOBS: Mapping[str, Job] = {
     **{
-        name: Job(f"gpt1_jax.config.{name}:{config}", f"gpt1_jax.jobs.{name}")
-        for name, config in _CONFIGS.items()
+        name: Job(
+            f"gpt1_jax.config.{name}:{name.capitalize()}Config", f"gpt1_jax.jobs.{name}"
+        )
+        for name in ("pretrain", "finetune", "predict", "generate", "convert", "report")
     },
     **{
         name: Job(
@@ -81,7 +75,7 @@ def find_job(name: Any, *, may_import: bool = False) -> Job:
     Such a module has `Config`, its configuration's class, and `run(config, workdir)`.
 
     Args:
-      name: the name.
+      name: the job's name, of any type.
       may_import: whether the module may be imported, as the user names it. Otherwise it
         must have been.
 

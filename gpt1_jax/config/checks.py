@@ -108,11 +108,9 @@ def section_type(kind: Any, values: Any = None) -> Any:
         return None
     if not isinstance(values, Mapping):
         return kinds[-1]
-
-    def count_known(section: Any) -> int:
-        return sum(each.name in values for each in dataclasses.fields(section))
-
-    return max(kinds, key=count_known)
+    return max(
+        kinds, key=lambda each: sum(f.name in values for f in dataclasses.fields(each))
+    )
 
 
 class Key(NamedTuple):
@@ -147,11 +145,7 @@ def marks(kind: Any) -> frozenset[str]:
 
 
 def marked_keys(cls: Any, *wanted: str) -> dict[str, frozenset[str]]:
-    """The keys of a configuration that have a mark, or whose section has it.
-
-    Args:
-      cls: the class of the configuration.
-      wanted: marks; a key has at least one of them.
+    """The keys of a configuration that have one of some marks, or whose section does.
 
     Returns:
       The marks of each key and its section: `{"data.valid": {"content"}}`.
@@ -178,11 +172,7 @@ def split_paths(paths: str) -> list[str]:
 
 
 def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]:
-    """The files and folders that a configuration names.
-
-    Args:
-      section: the configuration, or a section of it.
-      key: its key.
+    """The files and folders that a configuration, or a section of it, names.
 
     Yields:
       The key of each, its path, and whether it must be local.
@@ -217,12 +207,8 @@ def _plain(kind: Any, value: Any) -> Any:
 
 # --- checking a value ---------------------------------------------------------------
 
-KINDS = {  # types of values, in words
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-}
+# Types of values, in words.
+KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 
 def check_value(key: str, kind: Any, value: Any) -> None:
@@ -347,7 +333,8 @@ def ends_in(*endings: str, optional: bool = False, device: bool = False) -> Limi
 
 # --- names of saved steps -----------------------------------------------------------
 
-DEFAULT, NEWEST, BEST = "default", "newest", "best"  # in place of a step's number
+# In place of a step's number; the default is a fine-tuned run's best, else the newest.
+DEFAULT, NEWEST, BEST = "default", "newest", "best"
 ALL, MILESTONES = "all", "milestones"  # each saved step, or those kept for good
 
 
@@ -356,8 +343,7 @@ def check_step(key: str, step: str, *several: str) -> None:
 
     Args:
       key: the key that holds the step, for the message.
-      step: `DEFAULT`, which is a fine-tuned run's best step and any other run's newest,
-        `NEWEST`, `BEST` or a number.
+      step: `DEFAULT`, `NEWEST`, `BEST` or a number.
       several: further words that are allowed.
     """
     words = (DEFAULT, NEWEST, BEST, *several)

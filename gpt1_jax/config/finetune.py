@@ -64,17 +64,37 @@ _layers = matches(
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskDataConfig(Section):
-    """Where task examples come from, and how they are batched."""
+class ExamplesConfig(Section):
+    """Where the examples of tasks come from."""
 
     section = "data"
+
+    source: str = "tfds"  # a class derived from this one says which there are
+    dir: ByContent[File] = ""  # DIR; for tfds its data_dir, empty: TFDS' own default
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            self.source != "hub" or not self.dir,
+            f"config.data.dir={self.dir!r} does not go with config.data.source='hub', "
+            "whose files are kept where HF_HUB_CACHE says; leave it empty.",
+        )
+        require(
+            self.source in ("tfds", "hub", "files") or bool(self.dir),
+            f"config.data.source={self.source!r} reads files below a folder; name it "
+            "with --config.data.dir=DIR.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskDataConfig(ExamplesConfig):
+    """Where task examples come from, and how they are batched."""
 
     # "tfds"; "hub": Parquet files of the Hugging Face Hub; "jsonl":
     # DIR/TASK/{train,dev,test}.jsonl; "official": the files as distributed by their
     # authors, under DIR; "babylm": those of BabyLM's evaluation,
     # DIR/TASK.{train,valid}.jsonl; "files": a custom task's own.
     source: Literal["tfds", "hub", "jsonl", "official", "babylm", "files"] = "tfds"
-    dir: ByContent[File] = ""  # DIR; for tfds its data_dir, empty: TFDS' own default
     # A custom task's files: .jsonl, .json, .tsv, .csv or .parquet.
     train: ByContent[File] = ""
     dev: ByContent[File] = ""  # as `train`
@@ -95,10 +115,6 @@ class TaskDataConfig(Section):
     # of a run's sizes, of which there are one for each length or at most this many. 0:
     # padding is left in.
     unpadded_sizes: NotNegative[int] = 16
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_examples_source(self.source, self.dir)
 
     def longest(self, model_max_seq_len: int) -> int:
         """Longest sequence in tokens, for a model that reads `model_max_seq_len`."""
@@ -243,30 +259,25 @@ class FinetuneConfig(TrainingConfig):
                 f"config.data.max_seq_len={self.data.max_seq_len}, but its model reads "
                 f"{self.model.max_seq_len} tokens at most.",
             )
-        self.train.check_num_steps(self.optimizer)
-        _check_comparison(self)
-
-
-def _check_comparison(config: FinetuneConfig) -> None:
-    """Refuses values that the comparison would override."""
-    compare = config.suite.compare
-    require(
-        compare in ("", "scratch") or config.transfer_layers == "all",
-        f"config.transfer_layers={config.transfer_layers!r}, but the runs of "
-        f"config.suite.compare={compare!r} start from all layers unless a variant says "
-        "otherwise; leave it at 'all'.",
-    )
-    require(
-        compare != "ablations" or config.head.aux_lm_weight > 0,
-        "config.head.aux_lm_weight=0, but config.suite.compare='ablations' compares "
-        "runs with and without the auxiliary objective; leave it above 0.",
-    )
-    require(
-        compare != "aux_lm_weight" or config.data.max_train_examples == 0,
-        f"config.data.max_train_examples={config.data.max_train_examples}, but "
-        "config.suite.compare='aux_lm_weight' takes the sizes in "
-        "config.suite.train_sizes; leave it at 0.",
-    )
+        # Values that the comparison would override.
+        compare = self.suite.compare
+        require(
+            compare in ("", "scratch") or self.transfer_layers == "all",
+            f"config.transfer_layers={self.transfer_layers!r}, but the runs of "
+            f"config.suite.compare={compare!r} start from all layers unless a variant "
+            "says otherwise; leave it at 'all'.",
+        )
+        require(
+            compare != "ablations" or self.head.aux_lm_weight > 0,
+            "config.head.aux_lm_weight=0, but config.suite.compare='ablations' "
+            "compares runs with and without the auxiliary objective; leave it above 0.",
+        )
+        require(
+            compare != "aux_lm_weight" or self.data.max_train_examples == 0,
+            f"config.data.max_train_examples={self.data.max_train_examples}, but "
+            "config.suite.compare='aux_lm_weight' takes the sizes in "
+            "config.suite.train_sizes; leave it at 0.",
+        )
 
 
 # --- comparisons: the paper's analyses ------------------------------------------------
@@ -274,7 +285,6 @@ def _check_comparison(config: FinetuneConfig) -> None:
 LSTM = "lstm"  # the variant that starts from `suite.lstm_init_from`
 
 _OF_THE_TRANSFORMER = ("full", "no_pretraining", "no_aux_lm")
-
 Variants = Mapping[str, FinetuneConfig]
 
 
@@ -286,16 +296,24 @@ def suite_variants(config: FinetuneConfig, num_layers: int) -> Variants:
       num_layers: layers of the model at `config.init_from`.
 
     Returns:
-      The configurations by variant name, which is a part of the folders' names.
+      The configurations by variant name, which is a part of the folders' names. Each
+      is of a single run, which compares nothing.
     """
-    base = dataclasses.replace(config, suite=_of_one_run(config.suite))
+    alone = dataclasses.replace(
+        config.suite, compare="", lstm_init_from="", aux_lm_weights=(), train_sizes=()
+    )
+    base = dataclasses.replace(config, suite=alone)
     own = "scratch" if config.transfer_layers == "none" else "pretrained"
     scratch = dataclasses.replace(base, transfer_layers="none")
     match config.suite.compare:
         case "scratch":
             return {own: base, "scratch": scratch}
-        case "ablations":
-            return _ablations(config, base, scratch)
+        case "ablations":  # the rows of Table 5
+            own_rows = base, scratch, _with_aux_lm(base, 0.0)
+            rows = dict(zip(_OF_THE_TRANSFORMER, own_rows, strict=True))
+            if lstm := config.suite.lstm_init_from:
+                rows[LSTM] = dataclasses.replace(base, init_from=lstm)
+            return rows
         case "layer_transfer":
             return {
                 f"layers{number}": dataclasses.replace(
@@ -342,34 +360,14 @@ def check_kind(name: str, variant: FinetuneConfig, kind: str) -> None:
     )
 
 
-def _of_one_run(suite: SuiteConfig) -> SuiteConfig:
-    """The section for one of the suite's runs, which compares nothing."""
-    return dataclasses.replace(
-        suite, compare="", lstm_init_from="", aux_lm_weights=(), train_sizes=()
-    )
-
-
-def _ablations(
-    config: FinetuneConfig, base: FinetuneConfig, scratch: FinetuneConfig
-) -> dict[str, FinetuneConfig]:
-    """The rows of Table 5."""
-    own = (base, scratch, _with_aux_lm(base, 0.0))
-    found = dict(zip(_OF_THE_TRANSFORMER, own, strict=True))
-    if config.suite.lstm_init_from:
-        found[LSTM] = dataclasses.replace(base, init_from=config.suite.lstm_init_from)
-    return found
-
-
-def _aux_lm_weights(
-    suite: SuiteConfig, base: FinetuneConfig
-) -> dict[str, FinetuneConfig]:
+def _aux_lm_weights(suite: SuiteConfig, base: FinetuneConfig) -> Variants:
     """Each lambda with each number of training examples, the largest first."""
     found = {}
     for size in sorted(suite.train_sizes, key=lambda n: n or math.inf, reverse=True):
         data = dataclasses.replace(base.data, max_train_examples=size)
+        sized = dataclasses.replace(base, data=data)
         for weight in suite.aux_lm_weights:
             name = f"lambda{weight:.12g}-{f'size{size}' if size else 'all'}"
-            sized = dataclasses.replace(base, data=data)
             found[name] = _with_aux_lm(sized, float(weight))
     return found
 
@@ -377,17 +375,3 @@ def _aux_lm_weights(
 def _with_aux_lm(config: FinetuneConfig, weight: float) -> FinetuneConfig:
     head = dataclasses.replace(config.head, aux_lm_weight=weight)
     return dataclasses.replace(config, head=head)
-
-
-def check_examples_source(source: str, folder: str) -> None:
-    """Refuses a source that reads a folder if none is given, and the Hub if one is."""
-    require(
-        source != "hub" or not folder,
-        f"config.data.dir={folder!r} does not go with config.data.source='hub', whose "
-        "files are kept where HF_HUB_CACHE says; leave it empty.",
-    )
-    require(
-        source in ("tfds", "hub", "files") or bool(folder),
-        f"config.data.source={source!r} reads files below a folder; name it with "
-        "--config.data.dir=DIR.",
-    )

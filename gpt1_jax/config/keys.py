@@ -4,6 +4,7 @@ The comments above and beside a field say what its key means.
 """
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import io
@@ -12,11 +13,10 @@ import tokenize
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from gpt1_jax.config.checks import Key, Limit, keys_of
+from gpt1_jax.config.checks import KINDS, Key, Limit, keys_of
 from gpt1_jax.config.flat import flatten
 
 _INDENT = 6 * " "
-_KINDS = {bool: "True or False", int: "whole number", float: "number", str: "text"}
 
 
 class Description(NamedTuple):
@@ -51,7 +51,7 @@ def _describe_values(kind: Any) -> str:
     if get_origin(kind) is tuple:
         parts = [each for each in get_args(kind) if each is not Ellipsis]
         return f"several: {_describe_values(parts[0])}"
-    return _KINDS[kind]
+    return KINDS[kind].removeprefix("a ")
 
 
 def _comments(cls: Any) -> dict[str, str]:
@@ -59,15 +59,13 @@ def _comments(cls: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         if dataclasses.is_dataclass(each):
-            found |= _own_comments(each)
+            with contextlib.suppress(OSError):  # of a job outside, without a file
+                found |= _own_comments(each)
     return found
 
 
 def _own_comments(cls: Any) -> dict[str, str]:
-    try:
-        source = textwrap.dedent(inspect.getsource(cls))
-    except OSError:  # a class of a job outside, without a file
-        return {}
+    source = textwrap.dedent(inspect.getsource(cls))
     lines = source.splitlines()
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = {
@@ -89,12 +87,7 @@ def _own_comments(cls: Any) -> dict[str, str]:
 
 
 def describe_values(cls: Any, values: Mapping[str, Any]) -> str:
-    """Lines with each key, its value and its comment, for a terminal.
-
-    Args:
-      cls: the class of the configuration.
-      values: of its keys.
-    """
+    """Lines with each key of a class, its value and its comment, for a terminal."""
     flat, lines = flatten(values), []
     for each in describe_keys(cls):
         if (name := each.key.name) in flat:

@@ -77,4 +77,3 @@ class PretrainConfig(TrainingConfig):
             "config.data.source='tokens' needs the tokenizer that made them: "
             "--config.tokenizer.kind=huggingface --config.tokenizer.path=PATH.",
         )
-        self.train.check_num_steps(self.optimizer)

@@ -68,8 +68,7 @@ def parse_json(text: str) -> Any:
     """
     value = json.loads(text)
     if isinstance(value, dict) and NOT_FINITE in value:
-        marks = value.pop(NOT_FINITE)
-        return _marked(value, marks)
+        return _marked(value, value.pop(NOT_FINITE))
     return value
 
 
@@ -104,9 +103,9 @@ def read_values(path: epath.PathLike) -> dict[str, Any]:
     version = values.pop(VERSION, None)
     values.pop(FORMAT, None)
     try:
-        unknown = unknown_keys(values)
+        _, unknown = _known_and_unknown(values)
     except (UserError, RecursionError):  # `load_values` says what is wrong
-        unknown = []
+        return values
     if unknown:
         named = f"{', '.join(unknown):.200}"
         require(
@@ -121,26 +120,6 @@ def read_values(path: epath.PathLike) -> dict[str, Any]:
 @functools.cache  # once for each file
 def _say_ignored(path: str, named: str) -> None:
     logging.warning("%s has unknown keys, which are ignored: %s.", path, named)
-
-
-def unknown_keys(values: Mapping[str, Any]) -> list[str]:
-    """The flat keys of a saved configuration that its job does not have.
-
-    Those that take the place of a section, or make one of a value, are not among them.
-
-    Raises:
-      UserError: if it names no known job.
-    """
-    cls = find_job(values.get("job")).config_class()
-    known = [each.name for each in keys_of(cls)]
-
-    def is_nested(key: str) -> bool:
-        return any(f"{each}.".startswith(f"{key}.") for each in known) or any(
-            key.startswith(f"{each}.") for each in known
-        )
-
-    found, _ = replace_gone(flatten(values))
-    return [key for key in found if not is_nested(key)]
 
 
 def load_saved(path: epath.PathLike) -> Any:
@@ -189,6 +168,21 @@ def known_values(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: if it names no known job.
     """
-    unknown = set(unknown_keys(values))
+    return _known_and_unknown(values)[0]
+
+
+def _known_and_unknown(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A saved configuration's flat values, and the keys that its job does not have.
+
+    A key that takes the place of a section, or makes one of a value, is known.
+    """
+    cls = find_job(values.get("job")).config_class()
+    names = [f"{each.name}." for each in keys_of(cls)]
+
+    def is_known(key: str) -> bool:
+        place = f"{key}."
+        return any(name.startswith(place) or place.startswith(name) for name in names)
+
     found, _ = replace_gone(flatten(values))
-    return {key: value for key, value in found.items() if key not in unknown}
+    known = {key: value for key, value in found.items() if is_known(key)}
+    return known, [key for key in found if key not in known]

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import inspect
 import os
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -110,9 +111,7 @@ class ModelOptions(Section):
 
     def with_sizes(self, model: "ModelSection") -> "ModelSection":
         """These options with the sizes of a model."""
-        names = {field.name for field in dataclasses.fields(ModelOptions)}
-        options = {name: getattr(self, name) for name in names}
-        return ModelSection(**options, **model.sizes)
+        return ModelSection(**{**vars(self), **model.sizes})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,10 +135,8 @@ class ModelSection(ModelOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        used = ("num_layers", "num_heads", "mlp_dim")
-        for name in ("lstm_units",) if self.kind == "lstm" else used:
-            positive(f"config.model.{name}", getattr(self, name))
         if self.kind == "lstm":
+            positive("config.model.lstm_units", self.lstm_units)
             require(
                 self.softmax_rows == "tokens",
                 f"config.model.softmax_rows={self.softmax_rows!r} scores positions, "
@@ -147,6 +144,8 @@ class ModelSection(ModelOptions):
                 "--config.model.softmax_rows=tokens.",
             )
             return
+        for name in ("num_layers", "num_heads", "mlp_dim"):
+            positive(f"config.model.{name}", getattr(self, name))
         multiple = -(-self.embed_dim // self.num_heads)
         require(
             self.embed_dim % self.num_heads == 0,
@@ -163,12 +162,8 @@ class ModelSection(ModelOptions):
     @property
     def sizes(self) -> dict[str, Any]:
         """Kind and sizes, by key; a run inherits those of the run it starts from."""
-        options = {field.name for field in dataclasses.fields(ModelOptions)}
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(ModelSection)
-            if field.name not in options
-        }
+        own = inspect.get_annotations(ModelSection)  # without those of ModelOptions
+        return {name: getattr(self, name) for name in own}
 
     @property
     def depth(self) -> int:
@@ -339,10 +334,9 @@ class OptimizerConfig(Section):
             "optax; config.optimizer.name='released_adam' takes none, leave them out.",
         )
         for name in names.keys() & {field.name for field in dataclasses.fields(self)}:
-            require(
-                False,
+            raise UserError(
                 f"config.optimizer.arguments={self.arguments!r} names {name}, which "
-                f"has a key; set --config.optimizer.{name} instead.",
+                f"has a key; set --config.optimizer.{name} instead."
             )
 
     @property
@@ -356,21 +350,17 @@ class OptimizerConfig(Section):
             call = ast.parse(f"f({self.arguments})", mode="eval").body
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
                 raise UserError(problem)
-            named = all(each.arg for each in call.keywords)
-            require(named and not call.args, problem)
-            pairs = [
-                (
-                    str(each.arg),
+            require(not call.args, problem)
+            found: dict[str, Any] = {}
+            for each in call.keywords:
+                require(each.arg not in (None, *found), problem)
+                found[str(each.arg)] = (
                     each.value.id
                     if isinstance(each.value, ast.Name)
-                    else ast.literal_eval(each.value),
+                    else ast.literal_eval(each.value)
                 )
-                for each in call.keywords
-            ]
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise UserError(problem) from error
-        found = dict(pairs)
-        require(len(found) == len(pairs), problem)
         return found
 
     def check_num_steps(self, num_steps: int, counted: str) -> None:
@@ -435,12 +425,6 @@ class TrainConfig(Section):
     def compilation_cache(self) -> str:
         """The folder for compiled programs: as configured, or else the default."""
         return compilation_cache(self.compilation_cache_dir)
-
-    def check_num_steps(self, optimizer: OptimizerConfig) -> None:
-        """Refuses numbers of steps that are wrong whatever the examples or the text."""
-        if self.num_steps:
-            counted = f"config.train.num_steps={self.num_steps}"
-            optimizer.check_num_steps(self.num_steps, counted)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -575,6 +559,12 @@ class TrainingConfig(JobConfig):
     checkpoint: Free[CheckpointConfig]
     log: Free[LogConfig]
     distributed: DistributedConfig
+
+    def __post_init__(self):
+        super().__post_init__()
+        if num_steps := self.train.num_steps:  # else the text or the examples decide
+            counted = f"config.train.num_steps={num_steps}"
+            self.optimizer.check_num_steps(num_steps, counted)
 
 
 def compilation_cache(configured: str) -> str:

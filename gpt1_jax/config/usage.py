@@ -34,17 +34,17 @@ def find_configs(argv: Sequence[str]) -> list[str]:
       UserError: if it has an error, or lacks the preset or a key that is set.
     """
     found = _joined(argv)
-    if path := (named := _named(found))[0]:
-        file, preset = _find_file(path), named[1]
-        given, own = f"{_FLAG}{path}", f"{_FLAG}{file}"
-        found = [
-            own + each.removeprefix(given) if each.startswith(given) else each
-            for each in found
-        ]
-        known = list(flatten(get_config(file, preset).to_dict()))
-        for flag in found:
-            _check_key(flag, known)
-    return found
+    path, preset = _named(found)
+    if not path:
+        return found
+    file, given = _find_file(path), f"{_FLAG}{path}"
+    known = list(flatten(get_config(file, preset).to_dict()))
+    for flag in found:
+        _check_key(flag, known)
+    return [
+        f"{_FLAG}{file}{each.removeprefix(given)}" if each.startswith(given) else each
+        for each in found
+    ]
 
 
 def _joined(argv: Sequence[str]) -> list[str]:
@@ -204,29 +204,17 @@ def _first_line(module: ModuleType) -> str:
 
 
 def refuse_words(words: Sequence[str], argv: Sequence[str]) -> str:
-    """Explains in one line why arguments that are no flags are refused.
-
-    Args:
-      words: these arguments.
-      argv: all of them.
-    """
+    """Explains in one line why these words, of all arguments, are no flags."""
     path, preset = _named(argv)
     if path and not preset and words[0].isidentifier():
         meant = f"{_FLAG}{path}:{words[0]}"
         return f"unexpected {words[0]!r}; a preset follows a colon: {meant}"
-    return (
-        f"unexpected arguments {list(words)}; set values with "
-        "--config.section.key=value."
-    )
+    given = list(words)
+    return f"unexpected arguments {given}; set values with --config.section.key=value."
 
 
 def explain(error: Exception, argv: Sequence[str]) -> str:
-    """Explains in one line what is wrong with the arguments.
-
-    Args:
-      error: that of `find_configs` or the flag parser.
-      argv: the arguments.
-    """
+    """Explains in one line an error of `find_configs` or of the flag parser."""
     line = " ".join(str(error).split()) or type(error).__name__
     path, preset = _named(argv)
     if not (path and isinstance(error, flags.Error)):

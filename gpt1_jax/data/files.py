@@ -51,25 +51,27 @@ def locate(path: str, key: str = "", *, local: bool = False) -> epath.Path:
       MissingPackage: if that needs a library which is not installed.
     """
     scheme, is_address, _ = path.partition("://")
+    if not is_address:
+        return epath.Path(path).expanduser()
     named = f"{key}={path!r}" if key else repr(path)
-    if is_address and local:
+    if local:
         raise UserError(
             f"{named} must be a local path; an address such as {scheme}:// does not "
             "work here."
         )
-    if is_address and scheme not in _LIBRARIES:
+    if scheme not in _LIBRARIES:
         raise UserError(
             f"{named} cannot be opened: use a local path or gs://BUCKET/PATH (s3:// "
             "and az:// are untested). Download what is elsewhere first."
         )
-    libraries = _LIBRARIES.get(scheme, ""), "tensorflow"
-    if is_address and not any(map(importlib.util.find_spec, libraries)):
-        package = "'gpt1_jax[gcp]'" if scheme == "gs" else _LIBRARIES[scheme]
+    library = _LIBRARIES[scheme]
+    if not any(map(importlib.util.find_spec, (library, "tensorflow"))):
+        package = "'gpt1_jax[gcp]'" if scheme == "gs" else library
         raise MissingPackage(
-            f"{named} needs {_LIBRARIES[scheme]}, which is not installed: pip install "
-            f"{package}, or use a local path."
+            f"{named} needs {library}, which is not installed: pip install {package}, "
+            "or use a local path."
         )
-    return epath.Path(path).expanduser()
+    return epath.Path(path)
 
 
 def from_where(path: epath.PathLike) -> str:
@@ -122,8 +124,7 @@ def try_writing(folder: epath.PathLike) -> None:
         create(probe, "")
         probe.unlink()
     else:
-        with tempfile.TemporaryFile(dir=folder, prefix=".", suffix=_PARTIAL):
-            pass
+        tempfile.TemporaryFile(dir=folder, prefix=".", suffix=_PARTIAL).close()
 
 
 def create(path: epath.PathLike, content: str | bytes) -> None:
@@ -182,11 +183,8 @@ def format_json(value: Any, **layout: Any) -> str:
     """JSON with null in place of NaN and infinities, which JSON does not have.
 
     An object also says, under `NOT_FINITE`, which of its numbers these are, by key and
-    by position in lists. `gpt1_jax.config.saved.parse_json` reads them back.
-
-    Args:
-      value: any value that `json.dumps` takes.
-      layout: its keywords, such as `indent`.
+    by position in lists. `gpt1_jax.config.saved.parse_json` reads them back. The layout
+    is keywords of `json.dumps`.
     """
     try:
         return json.dumps(value, allow_nan=False, **layout)
@@ -394,14 +392,10 @@ def remove_partial(
 
 
 def find_files(folder: epath.PathLike, pattern: str) -> list[epath.Path]:
-    """The files that match a pattern below a folder, sorted.
+    """The files below a folder that match a glob such as "*.txt", sorted.
 
     epath's own `glob`, and `glob.glob` of a whole path, take brackets and stars in the
     folder's name for a pattern too.
-
-    Args:
-      folder: the folder; its name is no pattern.
-      pattern: a glob such as "*.txt", relative to the folder.
     """
     folder = epath.Path(folder)
     if is_remote(folder):  # objects have no folder that could be listed by itself

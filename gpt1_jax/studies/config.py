@@ -22,7 +22,7 @@ from gpt1_jax.config.checks import (
     not_empty,
     require,
 )
-from gpt1_jax.config.finetune import check_examples_source
+from gpt1_jax.config.finetune import ExamplesConfig
 from gpt1_jax.config.sections import DataConfig, JobConfig
 
 
@@ -77,15 +77,12 @@ class TextConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class PairsDataConfig(Section):
+class PairsDataConfig(ExamplesConfig):
     """Where minimal pairs come from, and the columns of the user's own pairs."""
-
-    section = "data"
 
     # "tfds"; "hub": Parquet files of the Hugging Face Hub; "official": BLiMP's own
     # files, DIR/PARADIGM.jsonl; "files": pairs of your own.
     source: Literal["tfds", "hub", "official", "files"] = "tfds"
-    dir: ByContent[File] = ""  # DIR; for tfds its data_dir, empty: TFDS' own default
     # Your own: files, folders or globs, comma-separated; .jsonl, .csv or .tsv.
     files: ByContent[Files] = ""
     # Their columns: two or more sentences or answers, or one column with a list.
@@ -102,7 +99,6 @@ class PairsDataConfig(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        check_examples_source(self.source, self.dir)
         require(
             (self.source == "files") == bool(self.files),
             f"config.data.files={self.files!r} does not go with config.data.source="

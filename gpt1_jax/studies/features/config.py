@@ -50,21 +50,6 @@ class FeaturesConfig(ReadingConfig, AnalysisConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check_columns()
-        words = self.rows == "words"
-        require(
-            words or (self.context == "line" and not self.context_words),
-            f"config.rows={self.rows!r} reads a line by itself; leave config.context "
-            "at 'line' and config.context_words at 0.",
-        )
-        require(
-            not (words and self.attention),
-            "config.attention=True keeps maps of whole lines: set --config.rows=last, "
-            "mean or extract.",
-        )
-
-    def _check_columns(self) -> None:
-        """Refuses a table without the column to read, and a column of no table."""
         table = self.input.lower().endswith((".csv", ".tsv", ".jsonl"))
         require(
             table or self.input.lower().endswith(".txt"),
@@ -87,4 +72,15 @@ class FeaturesConfig(ReadingConfig, AnalysisConfig):
             bool(self.words_column) or not self.text_column,
             f"config.text_column={self.text_column!r} tells the texts of a column of "
             "words apart; name that with --config.words_column=NAME.",
+        )
+        words = self.rows == "words"
+        require(
+            words or (self.context == "line" and not self.context_words),
+            f"config.rows={self.rows!r} reads a line by itself; leave config.context "
+            "at 'line' and config.context_words at 0.",
+        )
+        require(
+            not (words and self.attention),
+            "config.attention=True keeps maps of whole lines: set --config.rows=last, "
+            "mean or extract.",
         )

@@ -21,8 +21,7 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
     text_column: str = ""
     # A .csv, .tsv or .npz file; empty: standard output, as a table.
     output: Annotated[
-        LocalFile,
-        ends_in(".csv", ".tsv", ".npz", optional=True, device=True),
+        LocalFile, ends_in(".csv", ".tsv", ".npz", optional=True, device=True)
     ] = ""
     # A .png file: the first words, and the mean at each step.
     plot: Annotated[File, ends_in(".png", optional=True)] = ""

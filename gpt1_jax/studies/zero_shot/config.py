@@ -3,36 +3,20 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from gpt1_jax.config.checks import (
-    ByContent,
-    DType,
-    File,
-    Names,
-    NotNegative,
-    Section,
-    Seed,
-    not_empty,
-)
-from gpt1_jax.config.finetune import check_examples_source
+from gpt1_jax.config.checks import DType, Names, NotNegative, Seed, not_empty
+from gpt1_jax.config.finetune import ExamplesConfig
 from gpt1_jax.studies.config import ScoringConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class ZeroShotDataConfig(Section):
+class ZeroShotDataConfig(ExamplesConfig):
     """Where the examples of zero-shot tasks come from."""
-
-    section = "data"
 
     # "tfds"; "hub": Parquet files of the Hugging Face Hub; "jsonl":
     # DIR/TASK/SPLIT.jsonl; "official": the files as their authors distribute them,
     # under DIR (not for dpr and wsc273).
     source: Literal["tfds", "hub", "jsonl", "official"] = "tfds"
-    dir: ByContent[File] = ""  # DIR; for tfds its data_dir, empty: TFDS' own default
     max_examples: NotNegative[int] = 0  # a random subset of each split; 0: all
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_examples_source(self.source, self.dir)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
