@@ -43,14 +43,9 @@ def refuse_used(folder: epath.Path, names: Collection[str]) -> None:
             "name another folder, for a job as --workdir=DIR."
         )
     check_output(folder / CONFIG_FILE, "--workdir=DIR")
-    if any(map(is_left, held)):
-        with lock.owned(folder):
+    if any(name in lock.FILES or files.is_unfinished(name) for name in held):
+        with lock.owned(folder):  # removes unfinished files
             (folder / owner.LOCK_FILE).unlink(missing_ok=True)
-
-
-def is_left(name: str) -> bool:
-    """Whether a killed job may leave a file of this name that it does not need."""
-    return name in lock.FILES or files.is_unfinished(name)
 
 
 def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
@@ -91,9 +86,7 @@ def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
 def check_output(path: epath.PathLike, option: str) -> None:
     """Refuses an output that cannot be written, before any work.
 
-    Args:
-      path: the file, as `locate` returns it. Its folder may be missing and is not made.
-      option: the option that names another file, for the message.
+    Args: as for `check_output_file`.
 
     Raises:
       OSError: naming the path.

@@ -117,34 +117,24 @@ class Run:
 
     def evaluates(self, step: int) -> bool:
         """Whether the state after this step is evaluated; each milestone is."""
-        return (
-            self._due(step, self.evaluation.every)
-            or step in self.evaluation.also
-            or self._is_milestone(step)
-        )
+        due = self._due(step, self.evaluation.every)
+        return due or step in self.evaluation.also
 
     def saves(self, step: int) -> bool:
-        """Whether the state after this step is saved."""
-        return (
-            self._due(step, self.config.checkpoint.every_steps)
-            or (self.evaluation.saves and self.evaluates(step))
-            or self._is_milestone(step)
-        )
+        """Whether the state after this step is saved; each milestone is."""
+        due = self._due(step, self.config.checkpoint.every_steps)
+        return due or (self.evaluation.saves and self.evaluates(step))
 
     def _due(self, step: int, every: int) -> bool:
+        if self.milestones and step in self.milestones.by_step:
+            return True
         return step > 0 and (step % every == 0 or step == self.num_steps)
-
-    def _is_milestone(self, step: int) -> bool:
-        return self.milestones is not None and step in self.milestones.by_step
 
     def metadata(self, step: int) -> dict[str, Any]:
         """The metadata saved with the state of a step."""
         text_read = self.milestones.metadata(step) if self.milestones else {}
-        return {
-            **self.identity.metadata(step),
-            **text_read,
-            "forms": form_names(self.computation.forms),
-        }
+        forms = {"forms": form_names(self.computation.forms)}
+        return {**self.identity.metadata(step), **text_read, **forms}
 
 
 class Host(NamedTuple):
@@ -212,10 +202,7 @@ def _first_state(run: Run, checkpoints: Checkpoints) -> TrainState:
     """The state of the newest sound checkpoint, or a fresh one."""
     computation = run.computation
     sharding = state_sharding(computation.mesh, computation.shapes)
-
-    def check(metadata: Mapping[str, Any]) -> None:
-        run.identity.check(metadata, run.folder)
-
+    check = functools.partial(run.identity.check, folder=run.folder)
     restored = checkpoints.restore(abstract_state(computation.shapes, sharding), check)
     if restored is None:
         return computation.init(sharding)
@@ -244,18 +231,13 @@ def batches_on_devices(run: Run, first_step: int) -> Iterator[Any]:
 
 
 def train(
-    run: Run,
-    state: TrainState,
-    batches: Iterator[Any],
-    host: Host,
+    run: Run, state: TrainState, batches: Iterator[Any], host: Host
 ) -> TrainState:
     """Trains from the state's step to the end of the run.
 
     Args:
-      run: the run.
       state: the state to start from; donated.
       batches: batches on the devices, that of the next step first.
-      host: receives states and metrics.
 
     Returns:
       The final state, which is also saved.
@@ -309,17 +291,9 @@ def make_hooks(
     metrics: "_Metrics",
     profiler: "_Profiler",
 ) -> Sequence[Hook]:
-    """What a run does between two steps, in this order.
+    """What a run does between two steps, in this order, from `first_step` on.
 
     A state is saved before it is evaluated, so that a long evaluation cannot lose it.
-
-    Args:
-      run: the run.
-      first_step: the step that it continues from.
-      host: receives states and metrics.
-      stop: tells whether the run is asked to stop.
-      metrics: those of the steps so far.
-      profiler: traces some steps.
     """
     log_every, best = run.config.log.every_steps, run.evaluation.best.metric
 
@@ -332,9 +306,6 @@ def make_hooks(
                 do(state)
 
         return paused
-
-    def logs(step: int) -> bool:
-        return step % log_every == 0
 
     def saves(step: int) -> bool:
         due = run.saves(step) and (step > first_step or step == 0)  # else it is saved
@@ -350,7 +321,7 @@ def make_hooks(
         return stop.requested or stop.received()
 
     return (
-        Hook(logs, lambda state: metrics.read()),
+        Hook(lambda step: step % log_every == 0, lambda state: metrics.read()),
         Hook(profiler.due, pausing(profiler.switch)),
         Hook(saves, pausing(functools.partial(_save, run, host))),
         Hook(evaluates, pausing(functools.partial(_evaluate, run, host, stop))),
