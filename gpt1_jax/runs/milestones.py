@@ -145,8 +145,6 @@ def announce_milestones(
     """Says which checkpoints are kept for good; refuses a disk without room for them.
 
     Args:
-      milestones: the run's milestones.
-      folder: the run folder.
       last_step: the last step whose state is saved here or in the run that this one
         continues; -1 if none is.
       state_bytes: the size of one checkpoint.

@@ -64,8 +64,8 @@ def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
     check_output(path, option)
     if not path.exists():
         return
-    read = os.path.realpath(locate(source)) if source else ""
-    if not is_stream(path) and os.path.realpath(path) == read:
+    replaced = source and os.path.realpath(path) == os.path.realpath(locate(source))
+    if replaced and not is_stream(path):
         raise FileExistsError(
             f"{path} would replace {source}, which is read; name another file with "
             f"{option}."
@@ -99,8 +99,7 @@ def check_output(path: epath.PathLike, option: str) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         elif not is_stream(path):
             above = path.absolute().parents
-            folder = next(folder for folder in above if folder.exists())
-            files.try_writing(folder)
+            files.try_writing(next(folder for folder in above if folder.exists()))
         elif path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:

@@ -146,9 +146,7 @@ def differing_documents(
 ) -> list[str]:
     """Describes how the documents of two texts differ, a phrase for each difference.
 
-    Args:
-      saved: content digests by file name, in the order of the text.
-      current: those of the other text; its files may lie in other folders.
+    Both are content digests by file name; the files may lie in other folders.
     """
     before, now = Counter(saved.values()), Counter(current.values())
     lost = {PurePosixPath(n).name: n for n, d in saved.items() if d not in now}

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from etils import epath
 
 from gpt1_jax.config.sections import LogConfig, TrainingConfig
@@ -222,12 +221,8 @@ def _watchdog(minutes: float) -> Watchdog:
 
 def batches_on_devices(run: Run, first_step: int) -> Iterator[Any]:
     """Batches on the devices, from `first_step` on."""
-
-    def put(array: np.ndarray) -> jax.Array:
-        return to_global_batch(array, run.computation.mesh)
-
     for local in read_ahead(run.batches, first_step):
-        yield jax.tree.map(put, local)
+        yield to_global_batch(local, run.computation.mesh)
 
 
 def train(
