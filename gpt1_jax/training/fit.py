@@ -247,9 +247,9 @@ def train(
     metrics = _Metrics(run, host.records)
     with signals.catch() as stop, stop.deferred(), PROGRAM.on(TRAINING):
         profiler = _Profiler(str(run.folder / "profile"), run.config.log)
-        hooks = make_hooks(run, step, host, stop, metrics, profiler)
+        hooks = make_hooks(run, step, host, stop, profiler)
         with profiler:
-            _call(hooks, step, state)  # what a stop has skipped
+            _call(hooks, step, state, metrics)  # what a stop has skipped
             batches = _one_ahead(batches)
             train_step = _first_call_timed(run.computation.step)
             while step < run.num_steps:
@@ -259,48 +259,41 @@ def train(
                 step += 1
                 metrics.follow(step, values)
                 stop.ask(step)
-                _call(hooks, step, state)
+                _call(hooks, step, state, metrics)
     with PROGRAM.on("checkpoints"):
         host.checkpoints.wait()
     return state
 
 
 class Hook(NamedTuple):
-    """Something that the loop does between two steps."""
+    """Something that the loop does between two steps, beside reading the metrics."""
 
     due: Callable[[int], bool]  # whether to do it after a step
-    do: Callable[[TrainState], None]
+    do: Callable[[TrainState], None] | None = None  # its time is not the steps'
 
 
-def _call(hooks: Sequence[Hook], step: int, state: TrainState) -> None:
+def _call(
+    hooks: Sequence[Hook], step: int, state: TrainState, metrics: "_Metrics"
+) -> None:
     for hook in hooks:
         if hook.due(step):
-            hook.do(state)
+            metrics.read()
+            if hook.do:
+                with metrics.records.paused():
+                    hook.do(state)
 
 
 def make_hooks(
-    run: Run,
-    first_step: int,
-    host: Host,
-    stop: StopSignal,
-    metrics: "_Metrics",
-    profiler: "_Profiler",
+    run: Run, first_step: int, host: Host, stop: StopSignal, profiler: "_Profiler"
 ) -> Sequence[Hook]:
-    """What a run does between two steps, in this order, from `first_step` on.
+    """What a run that continues from `first_step` does between two steps, in order.
 
     A state is saved before it is evaluated, so that a long evaluation cannot lose it.
     """
     log_every, best = run.config.log.every_steps, run.evaluation.best.metric
 
-    def pausing(do: Callable[[TrainState], None]) -> Callable[[TrainState], None]:
-        """The same after this step's metrics are read; its time is not the steps'."""
-
-        def paused(state: TrainState) -> None:
-            metrics.read()
-            with host.records.paused():
-                do(state)
-
-        return paused
+    def logs(step: int) -> bool:
+        return step % log_every == 0
 
     def saves(step: int) -> bool:
         due = run.saves(step) and (step > first_step or step == 0)  # else it is saved
@@ -316,11 +309,11 @@ def make_hooks(
         return stop.requested or stop.received()
 
     return (
-        Hook(lambda step: step % log_every == 0, lambda state: metrics.read()),
-        Hook(profiler.due, pausing(profiler.switch)),
-        Hook(saves, pausing(functools.partial(_save, run, host))),
-        Hook(evaluates, pausing(functools.partial(_evaluate, run, host, stop))),
-        Hook(ends, pausing(functools.partial(_end, run, host))),
+        Hook(logs),
+        Hook(profiler.due, profiler.switch),
+        Hook(saves, functools.partial(_save, run, host)),
+        Hook(evaluates, functools.partial(_evaluate, run, host, stop)),
+        Hook(ends, functools.partial(_end, run, host)),
     )
 
 
@@ -369,7 +362,7 @@ class _Metrics:
     """Reads the metrics of each step while the device works on the next."""
 
     def __init__(self, run: Run, records: Records):
-        self._run, self._records = run, records
+        self._run, self.records = run, records
         self._pending: tuple[int, Mapping[str, jax.Array]] | None = None
 
     def follow(self, step: int, metrics: Mapping[str, jax.Array]) -> None:
@@ -387,7 +380,7 @@ class _Metrics:
             return
         (step, metrics), self._pending = self._pending, None
         values = {name: value.item() for name, value in jax.device_get(metrics).items()}
-        self._records.step_done(step)
+        self.records.step_done(step)
         if in_row := values["nonfinite_in_row"]:
             say(
                 f"WARNING: step {step} gave loss {values['loss']} and gradient norm "
@@ -403,7 +396,7 @@ class _Metrics:
                 "--config.optimizer.learning_rate or another --config.seed."
             )
         if step % self._run.config.log.every_steps == 0:
-            self._records.train(step, values)
+            self.records.train(step, values)
 
 
 def _one_ahead(batches: Iterator[Any]) -> Iterator[Any]:
