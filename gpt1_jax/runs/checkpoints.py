@@ -340,7 +340,7 @@ def _one_copy(state: Any) -> Any:
 
 
 class SavedParams(NamedTuple):
-    """The parameters of a saved step."""
+    """The parameters of a saved step; its fields are some of `TrainedRun`'s."""
 
     step: int
     params: Any  # nested dict of float32 numpy arrays

@@ -79,15 +79,12 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
             f"{tokenizer.digest[:12]} and {digest[:12]}); put the original one back."
         )
     run = TrainedRun(
-        folder,
-        config,
-        tokenizer,
-        found.model_with(tokenizer.vocab_size),
-        saved.step,
-        _why(folder, step, saved.step),
-        saved.params,
-        saved.metadata,
-        saved.digest,
+        folder=folder,
+        config=config,
+        tokenizer=tokenizer,
+        model=found.model_with(tokenizer.vocab_size),
+        why=_why(folder, step, saved.step),
+        **saved._asdict(),
     )
     check_sizes(run)
     return run
