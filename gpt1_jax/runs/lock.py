@@ -96,7 +96,7 @@ def _in_use(folder: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
         )
     since = f", since {held['since']}" if "since" in held else ""
     return FolderInUse(
-        f"The run folder {folder} is in use by {owner.name_owner(held)}{since}. "
-        f"Wait for it, name another --workdir, or, if that "
-        f"process is no longer running, delete {folder / LOCK_FILE}."
+        f"The run folder {folder} is in use by {owner.name_owner(held)}{since}. Wait "
+        "for it, name another --workdir, or, if that process is no longer running, "
+        f"delete {folder / LOCK_FILE}."
     )

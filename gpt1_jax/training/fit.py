@@ -157,12 +157,8 @@ def fit(run: Run) -> int:
         the processes have prepared different text.
       OSError: if the disk is full.
     """
-    check_same(
-        {
-            "the tokenizer": run.identity.tokenizer,
-            **{f"the {name}": each for name, each in run.identity.digests.items()},
-        }
-    )
+    digests = {"tokenizer": run.identity.tokenizer, **run.identity.digests}
+    check_same({f"the {name}": digest for name, digest in digests.items()})
     checkpoints = Checkpoints(run.folder, run.config.checkpoint, run.evaluation.best)
     with _closed_after(checkpoints):
         state = _first_state(run, checkpoints)
