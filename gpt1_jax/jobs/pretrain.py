@@ -22,7 +22,6 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
-    newest_digests,
     newest_metadata,
     read_scores,
     saved_steps,
@@ -38,7 +37,7 @@ from gpt1_jax.runs.records import (
     read_sessions,
     steps_taken_over,
 )
-from gpt1_jax.runs.resume import Identity, begin_run, check_same
+from gpt1_jax.runs.resume import Identity, begin_run, check_same, saved_digests
 from gpt1_jax.training.fit import Computation, Evaluate, Evaluation, Run, fit
 from gpt1_jax.training.initial_state import (
     PretrainOrigin,
@@ -311,7 +310,8 @@ def _identity(
     """The identity of the training that the checkpoints belong to."""
     digests = {"text": corpus.digest}
     # A run that resumes does not open its origin again.
-    digest = origin.digest if origin else newest_digests(folder).get("origin")
+    saved = saved_digests(newest_metadata(folder))
+    digest = origin.digest if origin else saved.get("origin")
     if config.init_from and digest:
         digests["origin"] = digest
     return Identity(config.to_dict(), tokenizer.digest, digests, corpus.documents)

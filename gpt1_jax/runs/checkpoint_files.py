@@ -29,7 +29,7 @@ from gpt1_jax.data.files import (
 )
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.resume import DIGESTS, saved_digests
+from gpt1_jax.runs.resume import DIGESTS
 
 DAMAGED_FOLDER = "damaged_checkpoints"
 MANIFEST_FILE = "manifest.json"
@@ -80,10 +80,7 @@ def is_saved(checkpoint: epath.Path) -> bool:
 def set_aside(folder: epath.Path, step: int, problem: str) -> None:
     """Moves a damaged checkpoint out of the way; says so before, as a kill may follow.
 
-    Args:
-      folder: the run folder.
-      step: the step of the checkpoint.
-      problem: what is wrong with it, for the message.
+    The message names the problem.
     """
     number = 0
     while (target := folder / DAMAGED_FOLDER / f"{step}-{number}").exists():
@@ -168,11 +165,6 @@ def _unless_deleted(
         if is_saved(folder / "checkpoints" / str(step)):
             raise
         return {}
-
-
-def newest_digests(folder: epath.Path) -> dict[str, str]:
-    """The content digests in the newest readable metadata; none if there is none."""
-    return saved_digests(newest_metadata(folder))
 
 
 def newest_metadata(folder: epath.Path) -> Mapping[str, Any]:
@@ -293,12 +285,7 @@ def best_first(scores: Mapping[int, float], highest: bool) -> list[int]:
 
 
 def abstract_state(state: Any, sharding: Any) -> Any:
-    """Shapes and dtypes of a state, placed by `sharding`, as `restore` takes them.
-
-    Args:
-      state: arrays, or their shapes.
-      sharding: a tree like `state`, with the sharding of each array.
-    """
+    """Shapes and dtypes of a state, each placed by its sharding in a tree like it."""
     return jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, sharding
     )
@@ -312,13 +299,8 @@ def state_bytes(state: Any) -> int:
 def first_difference(found: Any, wanted: Any) -> str | None:
     """The first array, by name, that does not have the shape wanted; None if all do.
 
-    Args:
-      found: arrays, or anything with their shapes.
-      wanted: arrays, or anything with the shapes wanted.
-
-    Returns:
-      For example "h_0/ln_1/bias of shape None, not (768,)", where None stands for an
-      array that is missing.
+    For example "h_0/ln_1/bias of shape None, not (768,)", where None stands for an
+    array that is missing. Both are trees of arrays, or of anything with shapes.
     """
     asked, held = (
         {

@@ -81,21 +81,17 @@ def refuse_name(folder: epath.PathLike, *, to_save: bool) -> None:
     files that it has just saved with the whole path as a pattern: it misses them, or
     finds those of another run.
 
-    Args:
-      folder: the run folder.
-      to_save: whether checkpoints are saved there, or only read.
-
     Raises:
       UserError: naming the character.
     """
-    for character in "\\*?[" if to_save else "\\":
+    taken = {"\\": "TensorStore takes it for /"}
+    if to_save:
+        taken |= dict.fromkeys("*?[", "orbax takes it for a pattern")
+    for character in taken:
         if character in os.fspath(folder):
-            taken = "TensorStore takes it for /"
-            if character != "\\":
-                taken = "orbax takes it for a pattern"
             raise UserError(
                 f"{folder}: checkpoints cannot be {'saved' if to_save else 'read'} "
-                f"below a folder whose name holds {character}, as {taken}; "
+                f"below a folder whose name holds {character}, as {taken[character]}; "
                 + ("name another --workdir=DIR." if to_save else "rename the folder.")
             )
 
@@ -137,11 +133,6 @@ class Checkpoints:
             ),
         )
 
-    def latest_step(self) -> int | None:
-        """The newest step saved or being saved."""
-        saving = () if self._saving is None else (self._saving,)
-        return max((*self._steps, *saving), default=None)
-
     def _read_score(self, step: int) -> float | None:
         """The score of a saved step; if its file is damaged, from the metrics."""
         try:
@@ -171,7 +162,7 @@ class Checkpoints:
           OSError: if the disk has no room for it, or had none for the save before.
         """
         self.wait()
-        if step == self.latest_step():
+        if step == max(self._steps, default=None):
             return
         self._state_bytes = state_bytes(state)
         check_room(self._directory, self._state_bytes, f"the checkpoint of step {step}")
@@ -184,12 +175,7 @@ class Checkpoints:
         self._manager.save(step, args=ocp.args.Composite(state=state_args), force=True)
 
     def add_score(self, step: int, score: float) -> None:
-        """Records the score of a saved step; deletes checkpoints no longer kept.
-
-        Args:
-          step: the step that was evaluated; ignored if it is not saved.
-          score: the value of its metric.
-        """
+        """Records a score if its step is saved; deletes checkpoints no longer kept."""
         self.wait()
         if step not in self._steps or not math.isfinite(score):
             return
@@ -224,10 +210,10 @@ class Checkpoints:
                 "command again once the disk shows all processes the same."
             )
         self._manager.reload()
-        step = self.latest_step()
-        if step is None:
+        if not self._steps:
             refuse_lost(self._folder)
             return None
+        step = max(self._steps)
         check(read_metadata(self._folder, step))
         args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
         with _explained_reading(self._directory / str(step)):
@@ -344,9 +330,8 @@ def _one_copy(state: Any) -> Any:
     """
 
     def one(array: Any) -> Any:
-        if isinstance(array, jax.Array) and array.is_fully_replicated:
-            return array.addressable_data(0)
-        return array
+        same = isinstance(array, jax.Array) and array.is_fully_replicated
+        return array.addressable_data(0) if same else array
 
     return state if jax.process_count() > 1 else jax.tree.map(one, state)
 
@@ -355,7 +340,7 @@ def _one_copy(state: Any) -> Any:
 
 
 class SavedParams(NamedTuple):
-    """The parameters of a saved step."""
+    """The parameters of a saved step; its fields are some of `TrainedRun`'s."""
 
     step: int
     params: Any  # nested dict of float32 numpy arrays
@@ -389,8 +374,7 @@ def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
     """Reads a whole state, and changes nothing in the run folder.
 
     Args:
-      folder: the run folder, local or gs://.
-      step: as for `read_params`.
+      folder, step: as for `read_params`.
       target: shapes and dtypes of the state (`jax.ShapeDtypeStruct`).
 
     Returns:
@@ -403,10 +387,7 @@ def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
     def read(checkpoint: epath.Path) -> Any:
         saved = ocp.PyTreeCheckpointHandler().metadata(checkpoint / "state").tree
         if wrong := first_difference(saved, target):
-            raise UserError(
-                f"The checkpoint {checkpoint} does not hold the state asked for: "
-                f"{wrong}."
-            )
+            raise UserError(f"{checkpoint} does not hold the state asked for: {wrong}.")
         return _restore(checkpoint, target)
 
     return _read_sound(folder, step, read)

@@ -97,19 +97,12 @@ def own_tokenizer(folder: epath.Path) -> epath.Path | None:
 
 
 def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
-    """Checks that a disk has room for what is about to be written.
-
-    Args:
-      folder: the folder to write to; a remote one is assumed to have room.
-      num_bytes: how many bytes are about to be written.
-      what: a name for them, for the message.
+    """Checks that a disk has room for so many bytes; a bucket is assumed to have it.
 
     Raises:
-      OSError: if it lacks room for the bytes.
+      OSError: naming what is about to be written.
     """
-    if is_remote(folder):
-        return
-    if shutil.disk_usage(folder).free < num_bytes:
+    if not is_remote(folder) and shutil.disk_usage(folder).free < num_bytes:
         raise OSError(no_room(folder, what, megabytes(num_bytes)))
 
 

@@ -48,7 +48,9 @@ def owned(folder: epath.Path, for_a_moment: bool = False) -> Iterator[None]:
         if is_main_process():
             try:
                 make_folder(folder)
-                _unlink_locks(folder)
+                for path in (folder / name for name in FILES):
+                    if os.path.islink(path):  # locking would empty what it leads to
+                        path.unlink()
                 held.enter_context(owner.own(folder, LOCK_FILE, watching, **seconds))
             except owner.Held as error:
                 problem = _in_use(folder, error.owner)
@@ -63,13 +65,6 @@ def owned(folder: epath.Path, for_a_moment: bool = False) -> Iterator[None]:
         if is_main_process() and not for_a_moment:
             remove_partial(folder, older_than=0)
         yield
-
-
-def _unlink_locks(folder: epath.Path) -> None:
-    """Removes links of the names of locks, as locking would empty what they lead to."""
-    for path in (folder / name for name in FILES):
-        if os.path.islink(path):
-            path.unlink()
 
 
 def check_owned() -> None:
@@ -101,7 +96,7 @@ def _in_use(folder: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
         )
     since = f", since {held['since']}" if "since" in held else ""
     return FolderInUse(
-        f"The run folder {folder} is in use by {owner.name_owner(held)}{since}. "
-        f"Wait for it, name another --workdir, or, if that "
-        f"process is no longer running, delete {folder / LOCK_FILE}."
+        f"The run folder {folder} is in use by {owner.name_owner(held)}{since}. Wait "
+        "for it, name another --workdir, or, if that process is no longer running, "
+        f"delete {folder / LOCK_FILE}."
     )

@@ -16,7 +16,6 @@ from gpt1_jax.runs.checkpoint_files import saved_metadata
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
 
-_SUFFIXES = ((10**6, "M"), (10**3, "k"), (1, ""))
 _NEAR = 0.05  # how far, as a share, the end of a run may fall short of its milestone
 
 
@@ -29,11 +28,11 @@ class Milestone(NamedTuple):
     @property
     def short(self) -> str:
         """The amount with a suffix, never above M: 20k, 2.5M, 1000M."""
-        factor, suffix = next(
-            each for each in _SUFFIXES if self.amount >= each[0] or not each[1]
-        )
-        # Decimal writes every digit, and no exponent with "f".
-        return f"{(Decimal(self.amount) / factor).normalize():f}{suffix}"
+        for factor, suffix in ((10**6, "M"), (10**3, "k")):
+            if self.amount >= factor:
+                # Decimal writes every digit, and no exponent with "f".
+                return f"{(Decimal(self.amount) / factor).normalize():f}{suffix}"
+        return str(self.amount)
 
     @property
     def revision(self) -> str:
@@ -103,9 +102,7 @@ def schedule_milestones(
     Args:
       unit: the unit of the amounts, one of `MILESTONE_UNITS`.
       amounts: the amounts, rising.
-      tokens_per_step: tokens of a batch over all devices.
-      train: counts of the training split.
-      num_steps: updates in the whole run.
+      tokens_per_step, train, num_steps: as in `Milestones`.
 
     Raises:
       ValueError: if two milestones fall on one step.
@@ -148,8 +145,6 @@ def announce_milestones(
     """Says which checkpoints are kept for good; refuses a disk without room for them.
 
     Args:
-      milestones: the run's milestones.
-      folder: the run folder.
       last_step: the last step whose state is saved here or in the run that this one
         continues; -1 if none is.
       state_bytes: the size of one checkpoint.
@@ -162,17 +157,14 @@ def announce_milestones(
         has = "has" if beyond[0].unit == "steps" else "reads"
         say(f"Not kept: {_first_and_last(beyond)}; the whole run {has} {end:,}.")
     by_step, saved = milestones.by_step, saved_milestones(folder)
-    passed = [
-        m for step, m in by_step.items() if step <= last_step and step not in saved
-    ]
-    if passed:
+    missed = (step for step in by_step if step <= last_step and step not in saved)
+    if passed := [by_step[step] for step in missed]:
         say(f"Not kept: {_first_and_last(passed)}, passed by step {last_step:,}.")
-    coming = [m for step, m in by_step.items() if step > last_step]
-    if coming:
-        plural = "s" if len(coming) > 1 else ""
+    if coming := [m for step, m in by_step.items() if step > last_step]:
+        plural, size = "s" * (len(coming) > 1), len(coming) * state_bytes
         what = f"{len(coming)} checkpoint{plural} at {_first_and_last(coming)}"
-        check_room(folder, len(coming) * state_bytes, f"keeping {what}")
-        say(f"Keeping for good: {what}, {megabytes(len(coming) * state_bytes)}.")
+        check_room(folder, size, f"keeping {what}")
+        say(f"Keeping for good: {what}, {megabytes(size)}.")
 
 
 def _first_and_last(milestones: Sequence[Milestone]) -> str:
@@ -207,8 +199,8 @@ def saved_milestones(folder: epath.Path) -> dict[int, Milestone]:
     Raises:
       ValueError: if what was saved beside a step cannot be read.
     """
-    found = {
-        step: read_milestone(metadata)
+    return {
+        step: milestone
         for step, metadata in saved_metadata(folder).items()
+        if (milestone := read_milestone(metadata))
     }
-    return {step: milestone for step, milestone in found.items() if milestone}

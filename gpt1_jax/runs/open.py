@@ -8,22 +8,12 @@ import jax
 from etils import epath
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.config.checks import (
-    BEST,
-    DEFAULT,
-    NEWEST,
-    DType,
-    check_step,
-)
+from gpt1_jax.config.checks import BEST, DEFAULT, NEWEST, DType, check_step
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.parallel.devices import check_jax
-from gpt1_jax.runs.checkpoint_files import (
-    first_difference,
-    is_saved,
-    read_scores,
-)
+from gpt1_jax.runs.checkpoint_files import first_difference, is_saved, read_scores
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import CONFIG_FILE, locate_run
@@ -53,7 +43,6 @@ class TrainedRun(NamedTuple):
         return dataclasses.replace(self.model, dtype=dtype or self.model.dtype)
 
 
-_NAME_A_RUN = "Name the --workdir of a run, for example runs/pretrain/quickstart."
 _MOST_NAMED = 5  # runs below a folder that is none
 
 
@@ -87,19 +76,15 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
         raise UserError(
             f"The tokenizer in {folder / 'tokenizer'} is not the one its checkpoint of "
             f"step {saved.step} was trained with (content digests "
-            f"{tokenizer.digest[:12]} and {digest[:12]}); put the original "
-            "one back."
+            f"{tokenizer.digest[:12]} and {digest[:12]}); put the original one back."
         )
     run = TrainedRun(
-        folder,
-        config,
-        tokenizer,
-        found.model_with(tokenizer.vocab_size),
-        saved.step,
-        _why(folder, step, saved.step),
-        saved.params,
-        saved.metadata,
-        saved.digest,
+        folder=folder,
+        config=config,
+        tokenizer=tokenizer,
+        model=found.model_with(tokenizer.vocab_size),
+        why=_why(folder, step, saved.step),
+        **saved._asdict(),
     )
     check_sizes(run)
     return run
@@ -110,9 +95,10 @@ def _no_run(folder: epath.Path) -> FileNotFoundError:
     runs = find_runs(folder)
     below = [str(run.folder) for run in [each for each in runs if each.saved] or runs]
     named = ", ".join(below[:_MOST_NAMED]) + ", .." * (len(below) > _MOST_NAMED)
-    hint = f"Name one below it: {named}." if below else _NAME_A_RUN
-    lacks = f"it has no {CONFIG_FILE}"
-    why = lacks if folder.exists() else "it does not exist"
+    hint = "Name the --workdir of a run, for example runs/pretrain/quickstart."
+    if below:
+        hint = f"Name one below it: {named}."
+    why = f"it has no {CONFIG_FILE}" if folder.exists() else "it does not exist"
     return FileNotFoundError(f"{folder} is not a run folder: {why}. {hint}")
 
 
@@ -132,7 +118,6 @@ def say_what_is_read(run: TrainedRun, which: str = "") -> None:
     """Says which step or steps of a run a job reads, and why.
 
     Args:
-      run: the run, opened.
       which: names several steps, if it is not the one that is open.
     """
     which = which or f"step {run.step:,}, {run.why},"
@@ -147,8 +132,7 @@ def check_sizes(run: TrainedRun) -> None:
     """
     # Tracing a layer takes time. If the model has more layers than were saved, one that
     # is missing is enough to tell.
-    most = len(run.language_model) + 1
-    num_layers = min(run.model.num_layers, most)
+    num_layers = min(run.model.num_layers, len(run.language_model) + 1)
     model = dataclasses.replace(run.model, num_layers=num_layers)
     expected = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
     if wrong := first_difference(run.language_model, expected):

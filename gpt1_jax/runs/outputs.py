@@ -43,14 +43,9 @@ def refuse_used(folder: epath.Path, names: Collection[str]) -> None:
             "name another folder, for a job as --workdir=DIR."
         )
     check_output(folder / CONFIG_FILE, "--workdir=DIR")
-    if any(map(is_left, held)):
-        with lock.owned(folder):
+    if any(name in lock.FILES or files.is_unfinished(name) for name in held):
+        with lock.owned(folder):  # removes unfinished files
             (folder / owner.LOCK_FILE).unlink(missing_ok=True)
-
-
-def is_left(name: str) -> bool:
-    """Whether a killed job may leave a file of this name that it does not need."""
-    return name in lock.FILES or files.is_unfinished(name)
 
 
 def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
@@ -69,8 +64,8 @@ def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
     check_output(path, option)
     if not path.exists():
         return
-    read = os.path.realpath(locate(source)) if source else ""
-    if not is_stream(path) and os.path.realpath(path) == read:
+    replaced = source and os.path.realpath(path) == os.path.realpath(locate(source))
+    if replaced and not is_stream(path):
         raise FileExistsError(
             f"{path} would replace {source}, which is read; name another file with "
             f"{option}."
@@ -106,8 +101,7 @@ def check_output(path: epath.PathLike, option: str) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         elif not is_stream(path):
             above = path.absolute().parents
-            folder = next(folder for folder in above if folder.exists())
-            files.try_writing(folder)
+            files.try_writing(next(folder for folder in above if folder.exists()))
         elif path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:

@@ -69,14 +69,13 @@ class Pretrained(RunFolder):
 
     def last(self, metric: str) -> float | None:
         """The last value of a metric; None if it was never recorded."""
-        return next(iter(self.series(metric)[1][::-1]), None)
+        values = self.series(metric)[1]
+        return values[-1] if values else None
 
     def sample(self) -> str | None:
         """The last text that the run sampled."""
-        samples = [
-            r["sample"] for r in self.records if isinstance(r.get("sample"), str)
-        ]
-        return samples[-1] if samples else None
+        sampled = (record.get("sample") for record in reversed(self.records))
+        return next((each for each in sampled if isinstance(each, str)), None)
 
     def seconds(self) -> tuple[float, float] | None:
         """Seconds in training steps, and in total; None if they are not recorded."""

@@ -23,10 +23,6 @@ def check_processes(config: JobConfig, workdir: str) -> None:
 
     If they differ, all of them raise the same error.
 
-    Args:
-      config: this process's configuration.
-      workdir: its run folder, local or gs://.
-
     Raises:
       ValueError: if configurations or versions differ, naming each difference; if the
         run folder is not the same, naming a process that has another one.
@@ -42,8 +38,7 @@ def check_processes(config: JobConfig, workdir: str) -> None:
     values = portable_values(config.to_dict())
     check_same({f"config.{key}": value for key, value in values.items()})
     check_same({f"the version of {name}": value for name, value in versions.items()})
-    folder = run_folder.locate_run(workdir)
-    _check_shared(folder)
+    _check_shared(run_folder.locate_run(workdir))
 
 
 def _check_shared(folder: epath.Path) -> None:

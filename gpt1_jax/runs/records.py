@@ -190,21 +190,18 @@ class Records:
         shown = {"loss": f"{metrics['loss']:.3f}"}
         if rate is not None:
             shown[f"{unit}/s"] = f"{rate:,.0f}"
-        if self._bar.in_lines:
-            self._bar.said()
-            speed = "" if rate is None else f"  {rate:,.0f} {unit}/s"
-            parts = [
-                f"{shown} {metrics[name]:.4f}"
-                for name, shown in _LOSSES.items()
-                if name in metrics
-            ]
-            of = f" ({', '.join(parts)})" if parts else ""
-            say(
-                f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}{of}  "
-                f"lr {metrics['learning_rate']:.2e}{speed}"
-            )
-        else:
+        if not self._bar.in_lines:
             self._bar.set_postfix(shown)
+            return
+        self._bar.said()
+        speed = "" if rate is None else f"  {rate:,.0f} {unit}/s"
+        held = [name for name in _LOSSES if name in metrics]
+        parts = ", ".join(f"{_LOSSES[name]} {metrics[name]:.4f}" for name in held)
+        of = f" ({parts})" if parts else ""
+        say(
+            f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}{of}  "
+            f"lr {metrics['learning_rate']:.2e}{speed}"
+        )
 
     def _speed(self) -> dict[str, float]:
         """That of the steps since the last record."""
@@ -213,10 +210,8 @@ class Records:
             return {}
         unit, units_per_step, mfu_per_rate = self._throughput
         rate = units_per_step / seconds
-        speed = {"step_seconds": seconds, f"{unit}_per_second": rate}
-        if mfu_per_rate is not None:
-            speed["mfu"] = rate * mfu_per_rate
-        return speed
+        mfu = {} if mfu_per_rate is None else {"mfu": rate * mfu_per_rate}
+        return {"step_seconds": seconds, f"{unit}_per_second": rate, **mfu}
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Appends one record to `metrics.jsonl` and to the trackers."""
@@ -241,7 +236,8 @@ class Records:
         self._session.write()
         if self._remote is not None:
             for path in files_below(self._local):
-                _copy(path, self._remote / path.relative_to(self._local).as_posix())
+                target = self._remote / path.relative_to(self._local).as_posix()
+                write_whole(target, path.read_bytes())
 
     def close(self) -> None:
         """Flushes and closes everything."""
@@ -300,10 +296,6 @@ def _copied(remote: epath.Path) -> Iterator[Path]:
         yield local
 
 
-def _copy(path: epath.PathLike, target: epath.Path) -> None:
-    write_whole(target, epath.Path(path).read_bytes())
-
-
 class Session:
     """The work of this program on a run, as an entry of `sessions.json`.
 
@@ -312,9 +304,7 @@ class Session:
 
     Args:
       path: the local `sessions.json`.
-      first_step: the step that the run continues from.
-      text: tokens and words of the training text; empty where they are not counted.
-      forms: the forms of attention and LayerNorm.
+      first_step, text, forms: as for `Records`.
 
     Raises:
       ValueError: if the file that is there is damaged.
@@ -383,9 +373,7 @@ def steps_taken_over(
 ) -> int:
     """How many of a run's updates its origin took, whose optimizer it took over.
 
-    Args:
-      config: the run's configuration.
-      sessions: the run's sessions, from `read_sessions`; none if it has not begun.
+    A run that has not begun has no sessions, and took none.
     """
     return sessions[0]["first_step"] if config.init_optimizer and sessions else 0
 

@@ -37,8 +37,6 @@ from gpt1_jax.runs.console import say
 
 Config = TypeVar("Config", bound=JobConfig)
 
-_WAY_OUT = "Use the saved values, or name another --workdir for a new run."
-
 # Shown if the job can start from another run, which does what is refused here.
 _LENGTH_KEYS = {"train.num_steps", "train.num_epochs"}
 _FURTHER = (
@@ -81,14 +79,10 @@ class Identity:
         }
 
     def check(self, saved: Mapping[str, Any], folder: epath.Path) -> None:
-        """Refuses a checkpoint or results that belong to another run.
+        """Refuses the metadata of a checkpoint, or results, of another run.
 
         Digests that were not there then, or are not now, differ too: a split of
         examples that has appeared since, for example.
-
-        Args:
-          saved: the metadata of a checkpoint, or a results.json.
-          folder: the run folder.
 
         Raises:
           UserError: naming what differs; if it is the text, which documents.
@@ -110,10 +104,11 @@ class Identity:
                 f"{now.get(name, 'missing'):.12}, saved {held.get(name, 'missing'):.12}"
                 for name in changed
             )
+            are = "are" if names.endswith("s") or len(changed) > 1 else "is"
             raise UserError(
-                f"The {names} of this run {_verb(names)} not what the run in {folder} "
-                f"began with{which}: the content digest is {digests}. Put back what "
-                "was there, or name another --workdir for a new run."
+                f"The {names} of this run {are} not what the run in {folder} began "
+                f"with{which}: the content digest is {digests}. Put back what was "
+                "there, or name another --workdir for a new run."
             )
 
     def write_documents(self, folder: epath.Path) -> None:
@@ -133,12 +128,7 @@ def digests_record(digests: Mapping[str, str]) -> dict[str, Any]:
 
 
 def which_documents(folder: epath.Path, current: Mapping[str, str]) -> str:
-    """Names the documents that differ from those a run read, " (..)"; "" if unknown.
-
-    Args:
-      folder: the run folder.
-      current: content digests by file name.
-    """
+    """Names the documents that differ from those a run read, " (..)"; "" if unknown."""
     try:
         saved = read_json(folder / DOCUMENTS_FILE)
     except UserError:
@@ -156,29 +146,19 @@ def differing_documents(
 ) -> list[str]:
     """Describes how the documents of two texts differ, a phrase for each difference.
 
-    Args:
-      saved: content digests by file name, in the order of the text.
-      current: those of the other text; its files may lie in other folders.
+    Both are content digests by file name; the files may lie in other folders.
     """
-    gone, new = Counter(saved.values()), Counter(current.values())
-    lost = {_file_name(n): n for n, d in saved.items() if d not in new}
-    found = {_file_name(n): n for n, d in current.items() if d not in gone}
+    before, now = Counter(saved.values()), Counter(current.values())
+    lost = {PurePosixPath(n).name: n for n, d in saved.items() if d not in now}
+    found = {PurePosixPath(n).name: n for n, d in current.items() if d not in before}
     phrases = [
         *(f"{found[n]} holds other text" for n in found if n in lost),
         *(f"{found[n]} is new" for n in found if n not in lost),
         *(f"{lost[n]} is missing" for n in lost if n not in found),
     ]
-    if not phrases and gone != new:
+    if not phrases and before != now:
         phrases = ["a document occurs more or less often"]
     return phrases or ["the same documents in another order or split"]
-
-
-def _file_name(name: str) -> str:
-    return PurePosixPath(name).name
-
-
-def _verb(name: str) -> str:
-    return "are" if name.endswith("s") or " and " in name else "is"
 
 
 def tree_digest(tree: Any) -> str:
@@ -186,9 +166,8 @@ def tree_digest(tree: Any) -> str:
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.asarray(leaf)
-        digest.update(
-            f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode()
-        )
+        head = f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n"
+        digest.update(head.encode())
         digest.update(np.ascontiguousarray(array).view(np.uint8).data)
     return digest.hexdigest()
 
@@ -198,10 +177,6 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
 
     Text, examples and origin may be named by other paths than before: their content
     digests are compared once they are known (`Identity`).
-
-    Args:
-      folder: the run folder.
-      config: the run's configuration.
 
     Returns:
       The configuration.
@@ -218,14 +193,12 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
             f"The run folder {folder} cannot be written ({error.strerror or error}); "
             "name another with --workdir=DIR."
         ) from error
-    if not (
-        run_folder.has_begun(folder) and (folder / run_folder.CONFIG_FILE).exists()
-    ):
-        return config
-    saved = read_values(folder / run_folder.CONFIG_FILE)
-    refuse_changes(saved, config.to_dict(), str(folder))
-    for note in replace_gone(flatten(saved))[1]:
-        say(note)
+    file = folder / run_folder.CONFIG_FILE
+    if run_folder.has_begun(folder) and file.exists():
+        saved = read_values(file)
+        refuse_changes(saved, config.to_dict(), str(folder))
+        for note in replace_gone(flatten(saved))[1]:
+            say(note)
     return config
 
 
@@ -238,8 +211,8 @@ def refuse_changes(
     one side lacks have their defaults there.
 
     Args:
-      saved: the values read back, written by this version or an earlier one.
-      current: `config.to_dict()` of the run that is to continue.
+      saved: `config.to_dict()` as read back, from this version or an earlier one.
+      current: the same for the run that is to continue.
       where: where the saved run is, for the message.
     """
     if saved.get("job") != current["job"]:
@@ -262,7 +235,7 @@ def refuse_changes(
         longer = _LENGTH_KEYS & changes.keys() and "init_optimizer" in current
         raise UserError(
             f"What is saved in {where} belongs to another configuration: {listed}. "
-            + _WAY_OUT
+            "Use the saved values, or name another --workdir for a new run."
             + (_FURTHER if longer else "")
         )
 
@@ -273,8 +246,7 @@ def changed_keys(
     """The keys whose change would make a resumed run another run.
 
     Args:
-      saved: `config.to_dict()` as read back from a checkpoint.
-      current: the same for the run that is to resume.
+      saved, current: as for `refuse_changes`.
 
     Returns:
       `{key: (saved value, current value)}`, empty when the run may resume.
@@ -305,7 +277,7 @@ def check_same(facts: Mapping[str, Any]) -> None:
     """Checks that all processes have the same facts; if not, all raise the same error.
 
     Args:
-      facts: this process's facts: JSON values by name.
+      facts: JSON values by name.
 
     Raises:
       ValueError: naming each difference.

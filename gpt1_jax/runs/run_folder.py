@@ -97,25 +97,16 @@ class RunFolder:
 
 # Folders inside a run folder; they hold many files and no other run.
 _PARTS_OF_A_RUN = {
-    "checkpoints",
-    "damaged_checkpoints",
-    "glue",
-    "plots",
-    "predictions",
-    "profile",
-    "tokenizer",
-    *TRACKERS,
+    *("checkpoints", "damaged_checkpoints", "glue", "plots", "predictions", "profile"),
+    *("tokenizer", *TRACKERS),
 }
 
 
 def find_folders(folder: epath.Path, depth: float = math.inf) -> Iterator[epath.Path]:
     """A folder and the folders below it, in order, but none inside a run folder.
 
-    Leaves out hidden folders, and the target of a link if it was visited already.
-
-    Args:
-      folder: the folder to begin with.
-      depth: how many levels below it are searched.
+    Leaves out hidden folders, the target of a link if it was visited already, and what
+    lies deeper than `depth` levels.
     """
     yield from _walk(folder, depth, set())
 

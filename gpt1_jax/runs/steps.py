@@ -18,7 +18,6 @@ def find_steps(run: RunFolder, step: str) -> Sequence[int | str]:
     """The steps that a configured step means, as `open_run` takes them.
 
     Args:
-      run: the run.
       step: `ALL`, `MILESTONES`, or what `open_run` takes.
 
     Raises:

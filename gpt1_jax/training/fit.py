@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from etils import epath
 
 from gpt1_jax.config.sections import LogConfig, TrainingConfig
@@ -117,34 +116,24 @@ class Run:
 
     def evaluates(self, step: int) -> bool:
         """Whether the state after this step is evaluated; each milestone is."""
-        return (
-            self._due(step, self.evaluation.every)
-            or step in self.evaluation.also
-            or self._is_milestone(step)
-        )
+        due = self._due(step, self.evaluation.every)
+        return due or step in self.evaluation.also
 
     def saves(self, step: int) -> bool:
-        """Whether the state after this step is saved."""
-        return (
-            self._due(step, self.config.checkpoint.every_steps)
-            or (self.evaluation.saves and self.evaluates(step))
-            or self._is_milestone(step)
-        )
+        """Whether the state after this step is saved; each milestone is."""
+        due = self._due(step, self.config.checkpoint.every_steps)
+        return due or (self.evaluation.saves and self.evaluates(step))
 
     def _due(self, step: int, every: int) -> bool:
+        if self.milestones and step in self.milestones.by_step:
+            return True
         return step > 0 and (step % every == 0 or step == self.num_steps)
-
-    def _is_milestone(self, step: int) -> bool:
-        return self.milestones is not None and step in self.milestones.by_step
 
     def metadata(self, step: int) -> dict[str, Any]:
         """The metadata saved with the state of a step."""
         text_read = self.milestones.metadata(step) if self.milestones else {}
-        return {
-            **self.identity.metadata(step),
-            **text_read,
-            "forms": form_names(self.computation.forms),
-        }
+        forms = {"forms": form_names(self.computation.forms)}
+        return {**self.identity.metadata(step), **text_read, **forms}
 
 
 class Host(NamedTuple):
@@ -168,12 +157,8 @@ def fit(run: Run) -> int:
         the processes have prepared different text.
       OSError: if the disk is full.
     """
-    check_same(
-        {
-            "the tokenizer": run.identity.tokenizer,
-            **{f"the {name}": each for name, each in run.identity.digests.items()},
-        }
-    )
+    digests = {"tokenizer": run.identity.tokenizer, **run.identity.digests}
+    check_same({f"the {name}": digest for name, digest in digests.items()})
     checkpoints = Checkpoints(run.folder, run.config.checkpoint, run.evaluation.best)
     with _closed_after(checkpoints):
         state = _first_state(run, checkpoints)
@@ -212,10 +197,7 @@ def _first_state(run: Run, checkpoints: Checkpoints) -> TrainState:
     """The state of the newest sound checkpoint, or a fresh one."""
     computation = run.computation
     sharding = state_sharding(computation.mesh, computation.shapes)
-
-    def check(metadata: Mapping[str, Any]) -> None:
-        run.identity.check(metadata, run.folder)
-
+    check = functools.partial(run.identity.check, folder=run.folder)
     restored = checkpoints.restore(abstract_state(computation.shapes, sharding), check)
     if restored is None:
         return computation.init(sharding)
@@ -235,27 +217,18 @@ def _watchdog(minutes: float) -> Watchdog:
 
 def batches_on_devices(run: Run, first_step: int) -> Iterator[Any]:
     """Batches on the devices, from `first_step` on."""
-
-    def put(array: np.ndarray) -> jax.Array:
-        return to_global_batch(array, run.computation.mesh)
-
     for local in read_ahead(run.batches, first_step):
-        yield jax.tree.map(put, local)
+        yield to_global_batch(local, run.computation.mesh)
 
 
 def train(
-    run: Run,
-    state: TrainState,
-    batches: Iterator[Any],
-    host: Host,
+    run: Run, state: TrainState, batches: Iterator[Any], host: Host
 ) -> TrainState:
     """Trains from the state's step to the end of the run.
 
     Args:
-      run: the run.
       state: the state to start from; donated.
       batches: batches on the devices, that of the next step first.
-      host: receives states and metrics.
 
     Returns:
       The final state, which is also saved.
@@ -270,9 +243,9 @@ def train(
     metrics = _Metrics(run, host.records)
     with signals.catch() as stop, stop.deferred(), PROGRAM.on(TRAINING):
         profiler = _Profiler(str(run.folder / "profile"), run.config.log)
-        hooks = make_hooks(run, step, host, stop, metrics, profiler)
+        hooks = make_hooks(run, step, host, stop, profiler)
         with profiler:
-            _call(hooks, step, state)  # what a stop has skipped
+            _call(hooks, step, state, metrics)  # what a stop has skipped
             batches = _one_ahead(batches)
             train_step = _first_call_timed(run.computation.step)
             while step < run.num_steps:
@@ -282,56 +255,38 @@ def train(
                 step += 1
                 metrics.follow(step, values)
                 stop.ask(step)
-                _call(hooks, step, state)
+                _call(hooks, step, state, metrics)
     with PROGRAM.on("checkpoints"):
         host.checkpoints.wait()
     return state
 
 
 class Hook(NamedTuple):
-    """Something that the loop does between two steps."""
+    """Something that the loop does between two steps, beside reading the metrics."""
 
     due: Callable[[int], bool]  # whether to do it after a step
-    do: Callable[[TrainState], None]
+    do: Callable[[TrainState], None] | None = None  # its time is not the steps'
 
 
-def _call(hooks: Sequence[Hook], step: int, state: TrainState) -> None:
+def _call(
+    hooks: Sequence[Hook], step: int, state: TrainState, metrics: "_Metrics"
+) -> None:
     for hook in hooks:
         if hook.due(step):
-            hook.do(state)
+            metrics.read()
+            if hook.do:
+                with metrics.records.paused():
+                    hook.do(state)
 
 
 def make_hooks(
-    run: Run,
-    first_step: int,
-    host: Host,
-    stop: StopSignal,
-    metrics: "_Metrics",
-    profiler: "_Profiler",
+    run: Run, first_step: int, host: Host, stop: StopSignal, profiler: "_Profiler"
 ) -> Sequence[Hook]:
-    """What a run does between two steps, in this order.
+    """What a run that continues from `first_step` does between two steps, in order.
 
     A state is saved before it is evaluated, so that a long evaluation cannot lose it.
-
-    Args:
-      run: the run.
-      first_step: the step that it continues from.
-      host: receives states and metrics.
-      stop: tells whether the run is asked to stop.
-      metrics: those of the steps so far.
-      profiler: traces some steps.
     """
     log_every, best = run.config.log.every_steps, run.evaluation.best.metric
-
-    def pausing(do: Callable[[TrainState], None]) -> Callable[[TrainState], None]:
-        """The same after this step's metrics are read; its time is not the steps'."""
-
-        def paused(state: TrainState) -> None:
-            metrics.read()
-            with host.records.paused():
-                do(state)
-
-        return paused
 
     def logs(step: int) -> bool:
         return step % log_every == 0
@@ -350,11 +305,11 @@ def make_hooks(
         return stop.requested or stop.received()
 
     return (
-        Hook(logs, lambda state: metrics.read()),
-        Hook(profiler.due, pausing(profiler.switch)),
-        Hook(saves, pausing(functools.partial(_save, run, host))),
-        Hook(evaluates, pausing(functools.partial(_evaluate, run, host, stop))),
-        Hook(ends, pausing(functools.partial(_end, run, host))),
+        Hook(logs),
+        Hook(profiler.due, profiler.switch),
+        Hook(saves, functools.partial(_save, run, host)),
+        Hook(evaluates, functools.partial(_evaluate, run, host, stop)),
+        Hook(ends, functools.partial(_end, run, host)),
     )
 
 
@@ -403,7 +358,7 @@ class _Metrics:
     """Reads the metrics of each step while the device works on the next."""
 
     def __init__(self, run: Run, records: Records):
-        self._run, self._records = run, records
+        self._run, self.records = run, records
         self._pending: tuple[int, Mapping[str, jax.Array]] | None = None
 
     def follow(self, step: int, metrics: Mapping[str, jax.Array]) -> None:
@@ -421,7 +376,7 @@ class _Metrics:
             return
         (step, metrics), self._pending = self._pending, None
         values = {name: value.item() for name, value in jax.device_get(metrics).items()}
-        self._records.step_done(step)
+        self.records.step_done(step)
         if in_row := values["nonfinite_in_row"]:
             say(
                 f"WARNING: step {step} gave loss {values['loss']} and gradient norm "
@@ -437,7 +392,7 @@ class _Metrics:
                 "--config.optimizer.learning_rate or another --config.seed."
             )
         if step % self._run.config.log.every_steps == 0:
-            self._records.train(step, values)
+            self.records.train(step, values)
 
 
 def _one_ahead(batches: Iterator[Any]) -> Iterator[Any]:

@@ -16,11 +16,11 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import init_params
-from gpt1_jax.runs.checkpoint_files import NoCheckpoint, newest_digests, saved_steps
+from gpt1_jax.runs.checkpoint_files import NoCheckpoint, newest_metadata, saved_steps
 from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.runs.folder import CONFIG_FILE
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
-from gpt1_jax.runs.resume import tree_digest
+from gpt1_jax.runs.resume import saved_digests, tree_digest
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
 
@@ -41,9 +41,14 @@ class PretrainOrigin(NamedTuple):
         return 0 if self.state is None else self.run.step
 
     @property
+    def start(self) -> Any:
+        """The parameters or the state that the new run takes over."""
+        return self.run.params if self.state is None else self.state
+
+    @property
     def digest(self) -> str:
-        """The content digest of the parameters or state that the new run takes over."""
-        return tree_digest(self.run.params if self.state is None else self.state)
+        """The content digest of what the new run takes over."""
+        return tree_digest(self.start)
 
 
 def resolve_origin(
@@ -54,10 +59,6 @@ def resolve_origin(
     A run that resumes no longer needs its origin: its own folder holds sizes, tokenizer
     and state. The origin is opened only if it is named by another path than before, to
     check that it is the same.
-
-    Args:
-      config: the run's configuration.
-      folder: the run's folder.
 
     Returns:
       The configuration, and the origin, None without one or if the run resumes.
@@ -71,8 +72,7 @@ def resolve_origin(
         return config, None
     if not saved_steps(folder):
         origin = _open_origin(config)
-        model = origin.run.model
-        step = resolve_step(config.step, origin.run)
+        model, step = origin.run.model, resolve_step(config.step, origin.run)
         config = dataclasses.replace(config, step=step)
         return _with_sizes(config, model, model.vocab_size), origin
     saved = load_saved(folder / CONFIG_FILE)
@@ -84,7 +84,7 @@ def resolve_origin(
         )
     if config.step == DEFAULT and saved.step in (NEWEST, BEST):
         config = dataclasses.replace(config, step=saved.step)
-    digest = newest_digests(folder).get("origin")
+    digest = saved_digests(newest_metadata(folder)).get("origin")
     place = (config.init_from, config.step)
     moved = digest and place != (saved.init_from, saved.step)
     if moved and _open_origin(config).digest != digest:
@@ -175,8 +175,7 @@ def check_end(origin: PretrainOrigin | None, num_steps: int) -> None:
     Raises:
       ValueError: naming both steps.
     """
-    if origin is not None and num_steps <= origin.first_step:
-        step = origin.first_step
+    if origin and num_steps <= (step := origin.first_step):
         raise UserError(
             f"The run ends at step {num_steps:,}, but with config.init_optimizer=True "
             f"it goes on from step {step:,} of {origin.run.folder}, so there is "
@@ -214,10 +213,7 @@ def init_pretrain_state(
     origin's too, so that schedule and data go on after its step.
 
     Args:
-      config: the run's configuration.
-      model: the model to train.
-      optimizer: its optimizer.
-      origin: the run to start from, as `resolve_origin` returned it.
+      origin: as `resolve_origin` returned it.
       sharding: the sharding of each array of the state.
     """
 
@@ -227,9 +223,7 @@ def init_pretrain_state(
         params = start if config.init_from else init_params(model, start)
         return init_state(params, optimizer)
 
-    if not config.init_from:
-        start: Any = jax.random.key(config.seed)
-    else:
-        origin = origin or _open_origin(config)  # if the run lost all its checkpoints
-        start = origin.run.params if origin.state is None else origin.state
+    start: Any = jax.random.key(config.seed)
+    if config.init_from:
+        start = (origin or _open_origin(config)).start  # if it lost all checkpoints
     return jax.jit(init, out_shardings=sharding)(start)
