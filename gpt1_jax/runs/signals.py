@@ -1,8 +1,8 @@
 """Stops a run between steps after a signal, once its state is saved.
 
 Ctrl-C (SIGINT), SIGTERM, a terminal that is closed (SIGHUP) and the signals that SLURM
-can send before a job's time is over (`--signal=USR1@60`) are caught from the start of
-the program. One that the program was told to ignore, as SIGHUP by nohup, is ignored.
+can send before a job's time is over (`--signal=USR1@60`) are caught once the imports
+are done. One that the program was told to ignore, as SIGHUP by nohup, is ignored.
 """
 
 import contextlib
