@@ -28,14 +28,14 @@ from gpt1_jax.finetuning.initial_state import (
     num_transferred,
     open_origins,
 )
-from gpt1_jax.finetuning.prediction import write_predictions
+from gpt1_jax.finetuning.prediction_files import write_predictions
+from gpt1_jax.finetuning.predictor import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.results import (
     ALL_RESULTS_FILE,
     FILE_DIGESTS,
     Finished,
     predictions_file,
 )
-from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
 from gpt1_jax.finetuning.suite import PlannedRun, Result, SuiteRun
 from gpt1_jax.formats import RESULTS

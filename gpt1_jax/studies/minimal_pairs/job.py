@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from etils import epath
 
-from gpt1_jax.finetuning.prediction import write_predictions
+from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.markdown import counted

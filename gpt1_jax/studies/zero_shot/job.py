@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from gpt1_jax.errors import MissingData
-from gpt1_jax.finetuning.prediction import write_predictions
+from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.interop.datasets import fetch_tasks
 from gpt1_jax.model.language_model import Params
