@@ -14,7 +14,7 @@ from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.studies.answers import ZeroShotTask
+from gpt1_jax.studies.answers import AnswersTask
 from gpt1_jax.studies.engine import (
     Scored,
     ScoredRun,
@@ -87,7 +87,7 @@ def run(config: InterventionsConfig, workdir: str) -> None:
 
 
 def _load(
-    tasks: Sequence[ZeroShotTask],
+    tasks: Sequence[AnswersTask],
     config: InterventionsConfig,
     run: TrainedRun,
     before: Sequence[ScoredRun[Prompts]],
