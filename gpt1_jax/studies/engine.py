@@ -35,8 +35,8 @@ from gpt1_jax.formats import KEPT_SCORE, RESULTS
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
-from gpt1_jax.report.loss_plot import save_figure
 from gpt1_jax.report.markdown import escape_strings
+from gpt1_jax.report.plots import save_figure
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import manifest_digest
@@ -178,7 +178,8 @@ def _write_results(
     said = f"Results: {folder / 'results.md'}"
     if figure:
         plot = folder / "plots" / f"{config.job}.png"
-        said += f"\nPlot: {save_figure(figure(results), plot)}"
+        if save_figure(lambda: figure(results), plot):
+            said += f"\nPlot: {plot}"
     write_whole(folder / "results.md", table)
     versions = {name: importlib.metadata.version(name) for name in packages}
     write_json(

@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt1_jax.report.figures import GUIDE
-from gpt1_jax.report.loss_plot import new_figure
-from gpt1_jax.studies.figures import BARS, scale_updates
+from gpt1_jax.report.plots import BARS, GUIDE, new_figure, scale_updates
 from gpt1_jax.studies.interventions.table import (
     at_last_step,
     chosen_heads,

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpt1_jax.report.figures import GUIDE
-from gpt1_jax.report.loss_plot import new_figure
-from gpt1_jax.studies.figures import (
+from gpt1_jax.report.plots import (
     BARS,
+    GUIDE,
     add_legend,
+    new_figure,
     run_style,
     scale_updates,
     steps_of,

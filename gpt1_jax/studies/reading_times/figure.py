@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpt1_jax.report.figures import GUIDE
-from gpt1_jax.report.loss_plot import new_figure
+from gpt1_jax.report.plots import GUIDE, add_legend, new_figure, scale_updates
 from gpt1_jax.report.scores import run_names
-from gpt1_jax.studies.figures import add_legend, scale_updates
 from gpt1_jax.studies.reading_times.table import steps_of_run
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpt1_jax.report.figures import GUIDE, MARKERS
-from gpt1_jax.report.loss_plot import new_figure
-from gpt1_jax.studies.figures import (
+from gpt1_jax.report.plots import (
     BARS,
+    GUIDE,
+    MARKERS,
     add_legend,
+    new_figure,
     run_style,
     scale_updates,
     steps_of,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _STEP_ASIDE = 0.008  # between points of one step, as a fraction of the axis
 _CROWD = 0.4  # the most they take together, as a fraction of the way to the next step
-_LABELLED_STEPS = 8  # the most steps that are all labelled
 _LABEL = "relative score ± standard error\n(0: chance, 1: best published before)"
 
 
@@ -60,9 +60,6 @@ def _over_steps(curves: "Sequence[pd.DataFrame]") -> "Figure":
     axes.set(xlabel="updates", ylabel=_LABEL)
     steps = steps_of(curves)
     scale_updates(axes, steps)
-    if len(steps) <= _LABELLED_STEPS:
-        axes.set_xticks(steps, [f"{step:,}" for step in steps])
-        axes.set_xticks([], minor=True)
     axes.grid(alpha=0.3)
     of_run = [curve for curve in curves if not _is_baseline(curve)]
     tasks = {_task(curve): _curve_style(curve, curves) for curve in of_run}

@@ -101,12 +101,6 @@ def test_points_of_a_step_stand_side_by_side_far_from_the_next_step(steps, most)
         np.testing.assert_allclose(places.mean(axis=0), np.log(steps), atol=1e-9)
 
 
-def test_many_steps_are_not_all_labelled():
-    figure = relative_scores(curves(TEN))
-    png(figure)
-    assert "2,000" not in texts(figure.axes[0].get_xticklabels())
-
-
 def test_one_step_is_a_row_of_points():
     figure = relative_scores(curves([3000]))
     assert png(figure).startswith(b"\x89PNG")
