@@ -2,12 +2,12 @@
 
 import json
 
+from gpt1_jax.studies.zero_shot.table import relative_score, zero_shot_metric
 from tiny_run import load_config
 
 from gpt1_jax.formats import RESULTS, RUN_FOLDER
 from gpt1_jax.runs.resume import digests_record
 from gpt1_jax.runs.wall_time import TRAINING
-from gpt1_jax.studies.zero_shot.table import relative_score, zero_shot_metric
 
 SIZES = {
     "kind": "transformer",

@@ -46,7 +46,7 @@ SHARED_BY_STUDIES = {
     path.stem for path in (PACKAGE / "studies").glob("*.py") if path.stem != "__init__"
 }
 DOORS = {"studies": {"eval_harness"}}
-FIGURES = {"report", "studies/figures.py", "studies/*/figure.py"}
+FIGURES = {"report", "studies/*/figure.py"}
 ONLY_IN = {
     "flax": {"model"},
     "orbax": {"runs/checkpoints.py"},
@@ -75,8 +75,7 @@ WRITERS = {
     "data/tables.py": {"File", "ZipFile", "open"},  # in a partial file
     "finetuning/submission.py": {"ZipFile"},  # in memory
     "interop/openai.py": {"save"},  # in memory
-    "report/figures.py": {"savefig"},  # in memory
-    "report/loss_plot.py": {"savefig"},  # in memory
+    "report/plots.py": {"savefig"},  # in memory
     "runs/tensorboard.py": {"SummaryWriter"},  # in the run folder, under new names
 }
 WRITING = {

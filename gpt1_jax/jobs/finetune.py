@@ -50,8 +50,9 @@ from gpt1_jax.parallel.processes import (
     is_main_process,
 )
 from gpt1_jax.report import figures
-from gpt1_jax.report.loss_plot import plot_loss, save_figure
+from gpt1_jax.report.loss_plot import plot_loss
 from gpt1_jax.report.own_tasks import own_results
+from gpt1_jax.report.plots import save_figure
 from gpt1_jax.report.scores import (
     ablations_table,
     aux_weight_scores,
@@ -679,8 +680,9 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
     else:
         return
     if not scores.empty:
-        plot = save_figure(draw(scores), folder / "plots" / f"{compare}.png")
-        say(f"Plot: {plot}")
+        path = folder / "plots" / f"{compare}.png"
+        if plot := save_figure(lambda: draw(scores), path, scores):
+            say(f"Plot: {plot}")
 
 
 def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:

@@ -104,8 +104,9 @@ def run(config: PretrainConfig, workdir: str) -> None:
         first_step = fit(prepared)
         if is_main_process():
             say(_what_was_done(folder, first_step, last_step, was_evaluated))
-            if plot_loss := _find_guest("plot of the loss"):
-                say(f"Loss curve: {plot_loss(folder, 'loss', 'nats per token')}")
+            plot_loss = _find_guest("plot of the loss")
+            if plot_loss and (plot := plot_loss(folder, "loss", "nats per token")):
+                say(f"Loss curve: {plot}")
 
 
 def _what_was_done(

@@ -5,21 +5,16 @@ Each function returns a matplotlib `Figure`, which a notebook displays with
 colours of the matplotlib style in use; guides are mid-grey, visible on any.
 """
 
-import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt1_jax.report.loss_plot import new_figure
+from gpt1_jax.report.plots import GUIDE, LINES, MARKERS, new_figure
 from gpt1_jax.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-GUIDE = "0.5"  # the grey of guide lines and numbers
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # for the curves, in turn
-LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 # --- losses ---------------------------------------------------------------------
 
@@ -236,58 +231,3 @@ def _plot_spreads(
         )
     else:
         axes.plot(spreads.index + aside, medians, markersize=5, **style)
-
-
-# --- styles of a page -----------------------------------------------------------
-
-
-def _page_style(ink: str, guide: str, paper: str) -> dict[str, Any]:
-    """Settings of matplotlib for the colours of text, guides and page."""
-    return {
-        "text.color": ink,
-        "axes.labelcolor": ink,
-        "axes.titlecolor": ink,
-        "xtick.labelcolor": ink,
-        "ytick.labelcolor": ink,
-        "axes.edgecolor": guide,
-        "xtick.color": guide,
-        "ytick.color": guide,
-        "grid.color": guide,
-        "legend.edgecolor": guide,
-        "legend.facecolor": paper,
-        "figure.facecolor": paper,
-        "axes.facecolor": paper,
-        "savefig.facecolor": paper,
-        "svg.fonttype": "path",  # looks the same without the font
-        "svg.hashsalt": "gpt1_jax",  # the same file each time
-    }
-
-
-# The colours of the page, in templates/style.css.
-LIGHT = _page_style(ink="#1f2328", guide="#7b838c", paper="#ffffff")
-_BRIGHT = ["#6cb6ff", "#ffab5e", "#6fd08c", "#ff8a80", "#c9a4f5", "#d3a688", "#f59bd5"]
-DARK = {
-    **_page_style(ink="#e6e8eb", guide="#8d96a0", paper="#16191d"),
-    "axes.prop_cycle": f"cycler(color={_BRIGHT})",
-}
-
-
-def render_figure(
-    draw: "Callable[[], Figure]", style: Mapping[str, Any], kind: str
-) -> bytes:
-    """The bytes of a figure in a style.
-
-    Args:
-      draw: makes the figure.
-      style: `LIGHT` or `DARK`.
-      kind: "svg" or "png".
-    """
-    import matplotlib
-
-    settings: Any = dict(style)
-    file = io.BytesIO()
-    with matplotlib.rc_context(settings):
-        # Without the date and the version of matplotlib.
-        nothing = {"svg": {"Date": None}, "png": {"Software": None}}
-        draw().savefig(file, format=kind, metadata=nothing[kind])
-    return file.getvalue()

@@ -14,8 +14,8 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from gpt1_jax.data.files import remove_partial, write_whole
-from gpt1_jax.report.figures import DARK, LIGHT, render_figure
 from gpt1_jax.report.markdown import code_block, escape
+from gpt1_jax.report.plots import DARK, LIGHT, render_figure
 from gpt1_jax.runs.folder import NAMES
 from gpt1_jax.runs.outputs import check_output
 
@@ -123,7 +123,8 @@ def write_report(report: Report, folder: epath.Path, studies: Iterable[str]) -> 
     """
     html, text = _html(report), _markdown(report)
     pngs = {
-        each.name: render_figure(each.draw, LIGHT, "png") for each in report.pictures
+        each.name: render_figure(each.draw, ".png", each.name, LIGHT)
+        for each in report.pictures
     }
     remove_partial(folder)
     for path in _earlier_pictures(folder / PLOTS, studies):
@@ -166,7 +167,9 @@ def _html(report: Report) -> str:
 
 def _svg_uri(picture: Picture, style: Mapping[str, Any]) -> str:
     """A picture as a URI that holds it."""
-    svg = base64.b64encode(render_figure(picture.draw, style, "svg")).decode()
+    svg = base64.b64encode(
+        render_figure(picture.draw, ".svg", picture.name, style)
+    ).decode()
     return f"data:image/svg+xml;base64,{svg}"
 
 

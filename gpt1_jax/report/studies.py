@@ -6,7 +6,8 @@ names it.
 """
 
 import dataclasses
-import functools
+import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,7 +51,7 @@ class Study:
     score: Callable[[Any, Any, Any, Any], tuple[Mapping[str, Any], Sequence[Any]]]
     rows: Rows
     table: "Callable[[pd.DataFrame, Any], str]"
-    figure: "Callable[[pd.DataFrame], Figure | None] | None" = None
+    figure: "Callable[[pd.DataFrame], Figure] | None" = None
     suffix: str = ".jsonl"
     packages: Sequence[str] = ("jax", "numpy", "scikit-learn", "scipy")
     heading: str = ""
@@ -62,11 +63,88 @@ class Evaluation(NamedTuple):
     """The results of a study, read from their folder."""
 
     folder: epath.Path
+    study: Study
     config: Any
     versions: Mapping[str, str]
-    origins: Sequence[str]  # the folders of the runs that were scored
+    origins: Sequence[str]  # the folders of the runs that were scored, escaped
     scores: "pd.DataFrame"  # the long table
 
-    def table(self, study: Study) -> str:
-        """The study's Markdown of these scores."""
-        return study.table(self.scores, self.config)
+
+def find_studies(modules: Sequence[str]) -> dict[str, Study]:
+    """The studies outside of this package, by job.
+
+    Args:
+      modules: their modules, each the job's name.
+
+    Raises:
+      UserError: if there is no such module, or it declares no study.
+    """
+    for name in modules:
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise UserError(
+                f"config.studies names {name!r}, but there is no such module here; "
+                "name modules that Python finds, such as one in this folder or in "
+                "PYTHONPATH."
+            ) from error
+        if not isinstance(getattr(module, "STUDY", None), Study):
+            raise UserError(
+                f"config.studies names {name!r}, which has no STUDY, a "
+                "gpt1_jax.report.studies.Study, so there is nothing to add; leave it "
+                "out, or give it one."
+            )
+        find_job(name, may_import=True)
+    return {name: sys.modules[name].STUDY for name in modules}
+
+
+def read_evaluation(
+    folder: epath.Path, others: Mapping[str, Study]
+) -> Evaluation | None:
+    """The results of a study in a folder; None if it holds none.
+
+    Args:
+      folder: any folder.
+      others: studies outside of this package, by job.
+
+    Raises:
+      UserError: if they are damaged, or of another format.
+    """
+    job = job_of_results(folder)
+    study = others.get(job) or _declared(job)
+    if study is None:
+        return None
+    file = folder / RESULTS_FILE
+    result = read_json(file)
+    RESULTS.check(result, file)
+    try:
+        config = load_values(result["config"])
+        scores = long_table(result["runs"], study.rows)
+        study.table(scores, config)  # as the report will
+        origins = [escape(run["init_from"]) for run in result["runs"]]
+        packages = {VERSION: result[VERSION], **result["versions"]}
+        versions = {str(name): str(version) for name, version in packages.items()}
+    except _DAMAGE as error:
+        raise UserError(
+            f"{file} holds no {study.title} scores ({error!r:.80}); it is damaged. "
+            "Remove the folder and run the evaluation again, or name other folders."
+        ) from error
+    return Evaluation(folder, study, config, versions, origins, scores)
+
+
+def _declared(job: str) -> Study | None:
+    """The study of a job of this package; None if it scores nothing."""
+    if job not in STUDIES:
+        return None
+    declared = getattr(find_job(job).import_module(), "STUDY", None)
+    return declared[job] if isinstance(declared, Mapping) else declared
+
+
+def job_of_results(folder: epath.Path) -> str:
+    """The job that a folder's results name; "" if there are none, or they name none."""
+    file = folder / RESULTS_FILE
+    values = read_json(file).get("config") if file.exists() else None
+    job = values.get("job") if isinstance(values, dict) else None
+    return job if isinstance(job, str) else ""

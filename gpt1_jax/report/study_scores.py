@@ -22,7 +22,6 @@ from gpt1_jax.report.scores import run_names
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # The rows of a task in the long table, from its name and its scores.
@@ -49,8 +48,10 @@ def long_table(runs: Sequence[Mapping[str, Any]], rows: Rows) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    names = [run.get("name") or run.get("set") or (RUN, BASELINE)[n > 0]
-             for n, run in enumerate(runs)]
+    names = [
+        run.get("name") or run.get("set") or (RUN, BASELINE)[n > 0]
+        for n, run in enumerate(runs)
+    ]
     labels = run_names(runs)
     if len(set(labels)) < len(labels):  # one run, scored on several sets
         labels = names
@@ -119,9 +120,7 @@ def shown(score: float, error: float, digits: int = 1) -> str:
     return f"{score:.{digits}f} ± {error:.{digits}f}"
 
 
-def scores_table(
-    scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1
-) -> str:
+def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1) -> str:
     """A Markdown table: a line for each group, a column for each step of each run.
 
     Args:
@@ -162,7 +161,7 @@ def draw_scores(
     *,
     panels: bool = False,
     share: bool = True,
-) -> "Figure | None":
+) -> "Figure":
     """Draws scores with their errors, over steps or at one.
 
     Over steps, groups are curves of their colours or have a panel each; a run with one
@@ -177,13 +176,8 @@ def draw_scores(
       guides: scores to mark, such as chance.
       panels: whether each group has a panel, and each run a colour.
       share: whether panels share the axis of scores.
-
-    Returns:
-      The figure; None if there is nothing to draw.
     """
     scores = mean_over_runs(scores, [by])
-    if scores.empty:
-        return None
     steps = scores[scores["step"] != _NO_STEP].groupby(["run", by])["step"].nunique()
     if (steps > 1).any():
         return _draw_steps(scores, by, label, guides, panels, share)
@@ -208,16 +202,19 @@ def _draw_steps(
     figure = new_figure(width, height)
     grid = figure.subplots(num_rows, columns, squeeze=False, sharex=True, sharey=share)
     styles: dict[str, dict[str, Any]] = {}
+    steps: set[int] = set()
     for (group, run), own in scores.groupby([by, "run"], sort=False):
         number = runs.index(run) if by_run else groups.index(group)
         style = styles[run if by_run else group] = _style(own, number)
         axes = grid.flat[groups.index(group) if panels else 0]
         if own["step"].max() > 0:
+            steps.update(own["step"])
             style = {**style, "markersize": 3} if panels else style
             axes.errorbar(own["step"], own["score"], own["error"], **BARS, **style)
         else:
-            axes.axhline(own["score"].iloc[0], **{**style, "marker": "", "linewidth": 1})
-    real = sorted(set(scores.loc[scores["step"] > 0, "step"]))
+            axes.axhline(
+                own["score"].iloc[0], **{**style, "marker": "", "linewidth": 1}
+            )
     for number, axes in enumerate(grid.flat):
         axes.set_visible(number < len(groups) or not panels)
         if panels and number < len(groups):
@@ -227,7 +224,7 @@ def _draw_steps(
         axes.grid(alpha=0.3)
         # The lowest of each column, as the last row may be short.
         axes.tick_params(labelbottom=not panels or number + columns >= len(groups))
-    scale_updates(grid.flat[0], real)  # the axis is shared
+    scale_updates(grid.flat[0], steps)  # the axis is shared
     figure.supxlabel("updates", fontsize=9)
     figure.supylabel(label, fontsize=9)
     add_legend(figure, "outside right upper", styles)
@@ -243,7 +240,7 @@ def _draw_rows(
     scores: "pd.DataFrame", by: str, label: str, guides: Sequence[float]
 ) -> "Figure":
     """Points at one step, a row for each group."""
-    groups, runs = (list(dict.fromkeys(scores[name])) for name in (by, "run"))
+    groups = list(dict.fromkeys(scores[by]))
     figure = new_figure(7.5, 0.34 * len(groups) + 1.4)
     axes = figure.subplots()
     for guide in guides:

@@ -22,10 +22,10 @@ from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import (
-    format_json,
     json_digest,
     sha256,
     write_json,
+    write_json_lines,
     write_whole,
 )
 from gpt1_jax.data.progress import Bar
@@ -36,7 +36,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.formats import KEPT_SCORE, RESULTS
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.parallel import devices
-from gpt1_jax.report.plots import save_figure
+from gpt1_jax.report.plots import figure_path, save_figure
 from gpt1_jax.report.studies import Study
 from gpt1_jax.report.study_scores import BASELINE, RUN, long_table, shown
 from gpt1_jax.runs import folder as run_folder
@@ -94,9 +94,7 @@ class ScoredRun(Generic[Items]):
 Load = Callable[[Any], Sequence[ScoredRun[Items]]]
 # The tasks as a run reads them, by name; from the configuration, the run and the runs
 # before it, whose tasks alone are loaded.
-LoadTasks = Callable[
-    [Any, TrainedRun, Sequence[ScoredRun[Items]]], Mapping[str, Items]
-]
+LoadTasks = Callable[[Any, TrainedRun, Sequence[ScoredRun[Items]]], Mapping[str, Items]]
 
 
 def score_steps(
@@ -159,9 +157,10 @@ def _write_results(
     scores = long_table(runs, study.rows)
     table = study.table(scores, config)
     said = f"Results: {folder / 'results.md'}"
-    if study.figure and (figure := study.figure(scores)):
-        path = folder / "plots" / f"{config.job}.png"
-        said += f"\nPlot: {save_figure(figure, path, scores)}"
+    if draw := study.figure:
+        path = figure_path(folder, config.job, config.figure)
+        if save_figure(lambda: draw(scores), path, scores):
+            said += f"\nPlot: {path}"
     write_whole(folder / "results.md", table)
     versions = {name: importlib.metadata.version(name) for name in study.packages}
     whole = {"config": config.to_dict(), "versions": versions, "runs": runs}
@@ -173,13 +172,14 @@ def runs_and_baselines(load_tasks: LoadTasks[Items]) -> Load[Items]:
     """A function that opens runs and any baselines, then reads the tasks of each."""
 
     def load(config: Any) -> list[ScoredRun[Items]]:
-        named = {RUN: config.init_from, BASELINE: config.baseline_init_from}
-        opened = {
-            f"{name}_{number}" if number > 1 else name: place
-            for name, places in named.items()
-            for number, place in enumerate(filter(None, split_paths(places)), 1)
-        }
-        opened = {n: (place, *open_steps(place, config.step)) for n, place in opened.items()}
+        opened = {}
+        for name, places in (
+            (RUN, config.init_from),
+            (BASELINE, config.baseline_init_from),
+        ):
+            for number, place in enumerate(filter(None, split_paths(places)), 1):
+                key = f"{name}_{number}" if number > 1 else name
+                opened[key] = (place, *open_steps(place, config.step))
         runs: list[ScoredRun[Items]] = []
         for name, (place, first, steps) in opened.items():
             if isinstance(first.config, FinetuneConfig):
@@ -402,8 +402,7 @@ class KeptScores(Generic[Items]):
         lock.check_owned()
         file = self._file(_PREDICTIONS, run, step, task)
         if file.suffix == ".jsonl":
-            lines = (format_json(each, ensure_ascii=False) for each in predictions)
-            write_whole(file, "".join(f"{line}\n" for line in lines))
+            write_json_lines(file, predictions)
         else:
             write_whole(file, format_table(predictions, file.suffix))
         record = {

@@ -102,9 +102,7 @@ def _blimp_task(term: str, paradigms: Sequence[str]) -> AnswersTask:
             files={_SPLIT: {name: FileLayout(f"{name}.jsonl") for name in paradigms}},
         ),
     )
-    return AnswersTask(
-        task, scored="{answer}", mean=False, splits=(_SPLIT,), cut=False
-    )
+    return AnswersTask(task, scored="{answer}", mean=False, splits=(_SPLIT,), cut=False)
 
 
 def _prepare_blimp(record: Record) -> Record:
@@ -260,12 +258,3 @@ def _read_own(task: Task) -> list[Example]:
     if not examples:
         raise MissingData(f"{layout.path} holds no pairs.")
     return examples
-
-
-def equal_pairs(answers: Answers) -> list[str]:
-    """The pairs of which two sentences are the same tokens: "PARADIGM ID"."""
-    return [
-        f"{example.subset} {example.id or example.where}"
-        for example, windows in answers.by_example()
-        if len({(tuple(w.ids), w.num_context) for w in windows}) < len(windows)
-    ]

@@ -9,9 +9,9 @@ from etils import epath
 from markdown_it import MarkdownIt
 
 from gpt1_jax.report import page
-from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.report.markdown import code_block, escape
 from gpt1_jax.report.page import Folded, Picture, Report, ReportSection, Text, missing
+from gpt1_jax.report.plots import new_figure
 
 VOID = {"br", "hr", "img", "link", "meta", "source"}
 NASTY = "<script>alert(1)</script> ![x](http://e.com/x.png) <img src=//e.com> | `a` &"

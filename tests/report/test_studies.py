@@ -16,7 +16,7 @@ from gpt1_jax.report.sections import make_report
 from gpt1_jax.report.studies import find_studies
 
 _STUDY = """
-from gpt1_jax.report.loss_plot import new_figure
+from gpt1_jax.report.plots import new_figure
 from gpt1_jax.report.page import Picture, ReportSection, Text
 from gpt1_jax.report.studies import StudyReport
 from gpt1_jax.studies.zero_shot.config import ZeroShotConfig as Config

@@ -28,8 +28,8 @@ from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.studies.answers import (
     CANDIDATES,
     Answers,
-    ContextWindows,
     AnswersTask,
+    ContextWindows,
     encode_answers,
 )
 from gpt1_jax.tasks.examples import read_records

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpt1_jax.report.figures import GUIDE
-from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.report.notebook_figures import (
     MOST_NUMBERED,
     number_cells,
     token_label,
 )
+from gpt1_jax.report.plots import GUIDE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,6 +1,7 @@
 """The surprisal job: how surprising each word of a text is."""
 
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -32,7 +33,7 @@ from gpt1_jax.data.words import (
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
-from gpt1_jax.report.loss_plot import save_figure
+from gpt1_jax.report.plots import save_figure
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import check_output_file, say_wrote
@@ -222,12 +223,13 @@ def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:
     if not first.words:
         raise UserError("No word has a surprisal that could be drawn.")
     if more:
-        figure = surprisal_by_step(
+        draw = functools.partial(
+            surprisal_by_step,
             first.words,
             [summary.bits for summary in summaries],
             [summary.step for summary in summaries],
             [summary.mean for summary in summaries],
         )
     else:
-        figure = surprisal_of_words(first.words, first.bits)
-    save_figure(figure, path)
+        draw = functools.partial(surprisal_of_words, first.words, first.bits)
+    save_figure(draw, path)

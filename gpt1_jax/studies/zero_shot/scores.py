@@ -104,7 +104,7 @@ def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _rows(name: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for the metric of Figure 2 (right); then one of how labels are separated."""
+    """A row for the metric of Figure 2 (right), and one for the AUC if it is known."""
     task, relative = ZERO_SHOT[name].task, relative_score(name, scores)
     row = {
         "task": task.title,

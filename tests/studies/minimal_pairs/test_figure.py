@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 from drawn import png
-
 from gpt1_jax.studies.minimal_pairs.figure import pairs_over_steps
 
 

@@ -5,6 +5,8 @@ import random
 
 import numpy as np
 import pytest
+from gpt1_jax.studies.minimal_pairs import job as minimal_pairs
+from gpt1_jax.studies.minimal_pairs.table import pair_scores, pairs_tables
 from hub_server import serve_hub, use_hub
 from made_up_tasks import write_hub_file
 from tiny_run import load_config
@@ -16,8 +18,6 @@ from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
-from gpt1_jax.studies.minimal_pairs import job as minimal_pairs
-from gpt1_jax.studies.minimal_pairs.table import pair_scores, pairs_tables
 from gpt1_jax.studies.pairs import select_pairs
 
 TERMS = ("ellipsis", "anaphor_agreement")

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from gpt1_jax.studies.reading_times.table import gains_table
 from tiny_run import load_config
 
 import gpt1_jax
@@ -18,7 +19,6 @@ from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.reading_times import job as reading_times
 from gpt1_jax.studies.reading_times.gain import reading_gain
-from gpt1_jax.studies.reading_times.table import gains_table
 from gpt1_jax.studies.reading_times.words import BEFORE, count_words, normal_word
 
 STORIES = 4

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from gpt1_jax.studies.zero_shot.report import REPORT
 from made_up_runs import write_zero_shot, zero_shot_scores
 
 from gpt1_jax.errors import UserError
@@ -10,7 +11,6 @@ from gpt1_jax.report.page import Picture, Text
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.sections import make_report
 from gpt1_jax.report.studies import find_studies
-from gpt1_jax.studies.zero_shot.report import REPORT
 
 
 def read(folder):

@@ -1,8 +1,6 @@
 """The table of zero-shot scores, and what they are relative to."""
 
 import pytest
-
-from gpt1_jax.report.paper import PAPER
 from gpt1_jax.studies.zero_shot.table import (
     describe_zero_shot,
     relative_score,
@@ -10,6 +8,8 @@ from gpt1_jax.studies.zero_shot.table import (
     zero_shot_scores,
     zero_shot_table,
 )
+
+from gpt1_jax.report.paper import PAPER
 from gpt1_jax.studies.zero_shot.tasks import BEST_BEFORE, CHANCE, ZERO_SHOT
 
 
