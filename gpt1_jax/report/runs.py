@@ -10,7 +10,7 @@ from gpt1_jax.config import JOBS
 from gpt1_jax.finetuning.results import Finished, read_finished
 from gpt1_jax.report.studies import (
     Evaluation,
-    StudyReport,
+    Study,
     job_of_results,
     read_evaluation,
 )
@@ -24,17 +24,15 @@ class ReportedRuns(NamedTuple):
 
     pretrained: Sequence[Pretrained]
     finetuned: Sequence[Finished]
-    studies: Mapping[StudyReport, Sequence[Evaluation]]  # each study, even with none
+    studies: Mapping[Study, Sequence[Evaluation]]
 
 
-def read_runs(
-    places: Sequence[str], studies: Mapping[str, StudyReport]
-) -> ReportedRuns:
+def read_runs(places: Sequence[str], studies: Mapping[str, Study]) -> ReportedRuns:
     """Reads the runs in folders and below them.
 
     Args:
       places: the folders.
-      studies: by job, those whose results are read, as `find_studies` returns them.
+      studies: by job, those outside of this package, as `find_studies` returns them.
 
     Raises:
       FileNotFoundError: if a folder is missing, or holds nothing for a report.
@@ -54,25 +52,17 @@ def read_runs(
     folders = different.values()
     pretrained = [run for folder in folders if (run := read_pretrained(folder))]
     finetuned = [tuned for folder in folders if (tuned := read_finished(folder))]
-    evaluations: dict[StudyReport, list[Evaluation]] = {
-        study: [] for study in studies.values()
-    }
+    evaluations: dict[Study, list[Evaluation]] = {}
     for folder in folders:
-        if found := read_evaluation(folder, studies):
-            study, evaluation = found
-            evaluations[study].append(evaluation)
+        if evaluation := read_evaluation(folder, studies):
+            evaluations.setdefault(evaluation.study, []).append(evaluation)
     kinds: Iterable[Iterable[Any]] = (pretrained, finetuned, *evaluations.values())
     used = {real_path(run.folder) for of_kind in kinds for run in of_kind}
     for root, own in zip(roots, below, strict=True):
         if not used & own.keys():
-            others = [
-                f", nor {'an' if study.name[0] in 'aeiou' else 'a'} {study.name} "
-                "evaluation"
-                for study in evaluations
-            ]
             raise FileNotFoundError(
                 f"{root} holds neither a pre-trained run, nor a finished fine-tuned "
-                f"one{''.join(others)}; leave it out of config.runs."
+                "one, nor the scores of a study; leave it out of config.runs."
                 f"{_on_unknown_jobs(own.values())}"
             )
     return ReportedRuns(pretrained, finetuned, evaluations)

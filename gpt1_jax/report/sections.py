@@ -3,10 +3,11 @@
 import functools
 import json
 import math
+import re
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpt1_jax.config import JOBS
@@ -51,7 +52,6 @@ from gpt1_jax.report.scores import (
     run_names,
     score_table,
 )
-from gpt1_jax.report.studies import StudyReport
 from gpt1_jax.runs.pretrained import Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
 from gpt1_jax.runs.resume import saved_digests
@@ -93,7 +93,6 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
       title: its heading, plain text; empty: made of what was run.
       date: today's date, as text.
     """
-    of_studies = _of_studies(runs)
     reproduces = any(not run.is_own for run in runs.finetuned) or any(
         runs.studies.values()
     )
@@ -101,9 +100,8 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
         counted(len(runs.pretrained), "pre-trained run"),
         counted(len(runs.finetuned), "finished fine-tuned run"),
         *(
-            counted(len(evaluations), f"{study.name} evaluation")
+            counted(len(evaluations), f"{study.title} evaluation")
             for study, evaluations in runs.studies.items()
-            if evaluations or (study in of_studies and reproduces)
         ),
     ]
     version = package_versions()["gpt1_jax"]
@@ -119,7 +117,7 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
         ReportSection("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
         ReportSection("Ablations (Table 5)", _table_5(runs)),
         ReportSection("Layers transferred (Figure 2, left)", _layer_transfer(runs)),
-        *of_studies.values(),
+        *_of_studies(runs),
         ReportSection("Weight of the auxiliary objective", _aux_lm_weight(runs)),
         ReportSection("Configurations", _configurations(runs)),
         ReportSection("Versions", _versions(runs)),
@@ -601,18 +599,25 @@ def _picture_name(name: str, blocks: Sequence[Block]) -> str:
 # --- studies --------------------------------------------------------------------
 
 
-def _of_studies(runs: ReportedRuns) -> dict[StudyReport, ReportSection]:
-    """The sections of studies that have one, with pictures named after the study."""
-    sections = {}
+def _of_studies(runs: ReportedRuns) -> Iterator[ReportSection]:
+    """A section for each study: figure and table of each of its evaluations."""
     for study, evaluations in runs.studies.items():
-        if section := study.make_section(runs, evaluations):
-            blocks: list[Block] = []
-            for block in section.blocks:
-                if isinstance(block, Picture):
-                    block = block._replace(name=_picture_name(study.picture, blocks))
-                blocks.append(block)
-            sections[study] = section._replace(blocks=blocks)
-    return sections
+        blocks: list[Block] = []
+        headings = Counter(tuple(each.origins) for each in evaluations)
+        for each in evaluations:
+            several = headings[tuple(each.origins)] > 1
+            where = f", in {escape(str(each.folder))}" if several else ""
+            blocks.append(Text(f"### Of {' and '.join(each.origins)}{where}"))
+            if study.figure:
+                name = _picture_name(study.picture, blocks)
+                alt = f"{study.heading or study.title}; the numbers are in the table."
+                draw = functools.partial(study.figure, each.scores)
+                blocks.append(Picture(name, alt, draw))
+            table = study.table(each.scores, each.config)
+            blocks.append(Text(re.sub("(?m)^### ", "#### ", table)))
+        if study.note:
+            blocks.append(Text(study.note))
+        yield ReportSection(study.heading or study.title, blocks)
 
 
 # --- configurations and versions ------------------------------------------------
@@ -630,7 +635,7 @@ def _configurations(runs: ReportedRuns) -> list[Block]:
         blocks.append(Folded(title, describe_configs(configs)))
     for study, evaluations in runs.studies.items():
         for evaluation in evaluations:
-            title = f"{study.name.capitalize()}: {evaluation.config.init_from}"
+            title = f"{study.title.capitalize()}: {evaluation.config.init_from}"
             blocks.append(Folded(title, describe_config(evaluation.config)))
     return blocks
 
@@ -717,6 +722,6 @@ def _versions(runs: ReportedRuns) -> list[Block]:
         rows.append([counted(count, "fine-tuned run"), used])
     for study, evaluations in runs.studies.items():
         for evaluation in evaluations:
-            name = f"{study.name} of {escape(evaluation.config.init_from)}"
+            name = f"{study.title} of {escape(evaluation.config.init_from)}"
             rows.append([name, list_versions(evaluation.versions)])
     return [Text(markdown_table(["of", "versions"], rows, text_columns=2))]

@@ -7,6 +7,7 @@ names it.
 
 import dataclasses
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,8 +44,6 @@ class Study:
       packages: packages whose versions results.json notes, beside ours.
       heading: of its section in a report; empty: the title.
       note: what a report says below its tables, Markdown: the paper's scores.
-      command: the file in configs/ and flags that score runs, for a report that has
-        none to show.
     """
 
     title: str
@@ -56,7 +55,11 @@ class Study:
     packages: Sequence[str] = ("jax", "numpy", "scikit-learn", "scipy")
     heading: str = ""
     note: str = ""
-    command: Sequence[str] = ()
+
+    @property
+    def picture(self) -> str:
+        """The name of its pictures in a report."""
+        return re.sub(r"\W+", "_", self.title)
 
 
 class Evaluation(NamedTuple):

@@ -12,6 +12,7 @@ from gpt1_jax.config.checks import (
     ByContent,
     CacheFolder,
     DType,
+    FigureFile,
     File,
     Files,
     Free,
@@ -53,8 +54,18 @@ _SCORED = (PLACE, SEVERAL, MODEL, CONTENT)  # run folders, with commas
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoringConfig(AnalysisConfig):
-    """The keys shared by the jobs that score a run beside a baseline."""
+class EngineConfig(AnalysisConfig):
+    """The keys that `studies.engine.score_steps` reads."""
+
+    batch_tokens: Free[Positive[int]] = 2048  # tokens computed together
+    # The figure: a .png, .svg or .pdf file, or a suffix alone for one in plots/ of the
+    # output folder. The numbers are in a .csv file beside it.
+    figure: Free[FigureFile] = ".png"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoringConfig(EngineConfig):
+    """The keys shared by the jobs that score runs beside a baseline."""
 
     # The folder of a run: pre-trained, fine-tuned or converted. Of several that differ
     # by their seed, with commas, the mean and its spread are shown.
@@ -65,7 +76,6 @@ class ScoringConfig(AnalysisConfig):
     ] = ""
     # Another run, or several, to score at the same steps, drawn dashed; empty: none.
     baseline_init_from: Annotated[str, *_SCORED] = ""
-    batch_tokens: Free[Positive[int]] = 2048  # tokens computed together
 
     def __post_init__(self):
         super().__post_init__()

@@ -162,5 +162,4 @@ STUDY = Study(
     "scores of about 0.68 in sentiment (SST-2), 0.55 in Winograd schemas (DPR), 0.43 "
     "in acceptability (CoLA) and 0.25 in questions (RACE); the LSTM's lie lower and "
     "vary more.",
-    command=("zero_shot.py", "--config.step=milestones"),
 )
