@@ -16,7 +16,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.words import POSITION, SURPRISAL
 from gpt1_jax.errors import UserError
-from gpt1_jax.studies.surprisal import job as surprisal
+from gpt1_jax.studies.words import job
 
 TEXT = "The abcd of efgh. And a!\n\nhij bcd ghi"
 COLUMNS = ["step", *POSITION, *SURPRISAL]
@@ -31,7 +31,7 @@ def ask(pretrained, corpus_dir, capsys):
         overrides = {"init_from": str(pretrained), **values}
         config.update_from_flattened_dict(overrides)
         config.compilation_cache_dir = str(corpus_dir / "xla")
-        surprisal.run(config_lib.load(config.to_dict()), "")
+        job.run(config_lib.load(config.to_dict()), "")
         return capsys.readouterr().out
 
     return run
@@ -237,7 +237,7 @@ def test_bad_text_is_refused_and_nothing_harmed(
     output = tmp_path / "out.csv"
     output.write_text("old")
     if "the word" not in message:  # found before the model is loaded
-        monkeypatch.setattr(surprisal, "open_steps", None)
+        monkeypatch.setattr(job, "open_steps", None)
     with pytest.raises(ValueError, match=message):
         ask(input=str(tmp_path / name), output=str(output), **values)
     assert output.read_text() == "old"

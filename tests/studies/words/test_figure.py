@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from drawn import png, texts
 
-from gpt1_jax.studies.surprisal.figure import surprisal_by_step, surprisal_of_words
+from gpt1_jax.studies.words.figure import surprisal_by_step, surprisal_of_words
 
 
 def test_surprisal_stands_above_its_words():
