@@ -125,6 +125,8 @@ def read_evaluation(
     try:
         config = load_values(result["config"])
         scores = long_table(result["runs"], study.rows)
+        if (scores["step"] < 0).any():
+            raise ValueError("a step is below 0")
         study.table(scores, config)  # as the report will
         origins = [escape(run["init_from"]) for run in result["runs"]]
         packages = {VERSION: result[VERSION], **result["versions"]}

@@ -143,7 +143,7 @@ def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1)
         [*map(_cell, group), *(line.get(title, "-") for title in columns)]
         for group, line in lines.items()
     ]
-    num_texts = sum(scores[label].dtype == object for label in labels)
+    num_texts = sum(scores[label].dtype.kind not in "if" for label in labels)
     return markdown_table([*labels, *map(escape, columns)], body, num_texts)
 
 

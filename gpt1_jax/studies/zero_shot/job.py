@@ -93,11 +93,11 @@ def _load_all(
             continue
         loaded[task.task.name] = answers
         if answers.num_long:
-            how = "cut to fit" if task.cut else "read in windows that overlap by half:"
+            how = "cut" if task.cut else "read in windows that overlap by half"
             say(
-                f"{task.task.title}: {answers.num_long:,} of "
-                f"{counted(len(answers.examples), 'example')} {how} "
-                f"{run.model.max_seq_len} tokens."
+                f"{task.task.title}: {counted(answers.num_long, 'example')} of "
+                f"{len(answers.examples):,} longer than {run.model.max_seq_len} "
+                f"tokens: {how}."
             )
     if not loaded:
         raise MissingData(

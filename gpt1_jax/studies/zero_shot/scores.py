@@ -33,26 +33,26 @@ _LABEL = "relative score ± standard error\n(0: chance, 1: best published before
 
 
 def score_answers(
-    config: ZeroShotConfig, answers: Answers, score: Scorer, params: Params
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    answers: Answers, score: Scorer, params: Params, seed: int
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Answers the examples of a task and scores the answers.
 
     Args:
-      config: its `seed` is that of the resamples that give standard errors.
       answers: all answers to the examples.
       score: the model.
       params: its parameters.
+      seed: seed of the resamples from which standard errors are estimated.
 
     Returns:
+      predictions: [N] label numbers.
+      log_probs: [N, A] of the answers, nats: means or sums as the task compares them.
       scores: what `gpt1_jax.tasks.metrics.score_predictions` returns, with
         "standard_error" of the task's first metric, "split", "num_cut" (the examples
         that were cut) and, if examples may differ in the number of their choices,
         "chance", the accuracy of a random choice. With a threshold there are also
         "threshold", in nats, "auc" and "auc_standard_error".
-      predictions: for each example, with the answers' log-probabilities in nats: means
-        or sums as the task compares them.
     """
-    train, seed = answers.threshold_on, config.seed
+    train = answers.threshold_on
     log_probs = [each.log_probs for each in score(params, answers.all_windows)]
     count = len(log_probs) - len(answers.windows)
     values, labels = answers.compare(log_probs[count:]), answers.labels
@@ -78,8 +78,7 @@ def score_answers(
         **more,
         "num_cut": answers.num_long,
     }
-    scores |= relative_score(task.name, scores)
-    return scores, answers.rows(predictions, values)
+    return predictions, values, scores
 
 
 def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
@@ -101,6 +100,16 @@ def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
         "relative": (scores[metric] - chance) / (best - chance),
         "relative_standard_error": scores["standard_error"] / (best - chance),
     }
+
+
+def _score(
+    config: ZeroShotConfig, answers: Answers, score: Scorer, params: Params
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The scores of a task, relative ones too, and its predictions."""
+    found = score_answers(answers, score, params, config.seed)
+    predictions, log_probs, scores = found
+    relative = relative_score(answers.task.task.name, scores)
+    return {**scores, **relative}, answers.rows(predictions, log_probs)
 
 
 def _rows(name: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -153,7 +162,7 @@ def _figure(scores: Any) -> Any:
 
 STUDY = Study(
     "zero-shot",
-    score_answers,
+    _score,
     _rows,
     _table,
     _figure,
