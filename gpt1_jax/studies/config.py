@@ -8,6 +8,7 @@ from gpt1_jax.config.checks import (
     ByContent,
     CacheFolder,
     DType,
+    FigureFile,
     File,
     Files,
     Free,
@@ -51,6 +52,9 @@ class ScoringConfig(AnalysisConfig):
     # Another run to score at the same steps, drawn dashed; empty: none.
     baseline_init_from: RunFolder = ""
     batch_tokens: Free[Positive[int]] = 2048  # tokens computed together
+    # The figure: a .png, .svg or .pdf file, or a suffix alone for one in plots/ of the
+    # output folder. The numbers are in a .csv file beside it.
+    figure: Free[FigureFile] = ".png"
 
     def __post_init__(self):
         super().__post_init__()

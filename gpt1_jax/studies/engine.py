@@ -36,13 +36,13 @@ from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
 from gpt1_jax.report.markdown import escape_strings
-from gpt1_jax.report.plots import save_figure
+from gpt1_jax.report.plots import figure_path, save_figure
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import manifest_digest
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.outputs import refuse_used
+from gpt1_jax.runs.outputs import check_figure, refuse_used
 from gpt1_jax.runs.resume import begin_run
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.steps import each_step, open_steps
@@ -138,6 +138,8 @@ def score_steps(
         config = begin_run(folder, config)
     else:
         refuse_used(folder, run_folder.NAMES)
+    if figure:
+        check_figure(config.figure)
     runs = load(config)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
 
@@ -177,7 +179,7 @@ def _write_results(
     """Writes the figure, results.md and, last, results.json with everything."""
     said = f"Results: {folder / 'results.md'}"
     if figure:
-        plot = folder / "plots" / f"{config.job}.png"
+        plot = figure_path(folder, config.job, config.figure)
         if save_figure(lambda: figure(results), plot):
             said += f"\nPlot: {plot}"
     write_whole(folder / "results.md", table)

@@ -3,7 +3,13 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import File, LocalFile, ends_in, require
+from gpt1_jax.config.checks import (
+    FIGURE_SUFFIXES,
+    File,
+    LocalFile,
+    ends_in,
+    require,
+)
 from gpt1_jax.config.reading import WordsConfig
 from gpt1_jax.studies.config import AnalysisConfig
 
@@ -23,8 +29,9 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
     output: Annotated[
         LocalFile, ends_in(".csv", ".tsv", ".npz", optional=True, device=True)
     ] = ""
-    # A .png file: the first words, and the mean at each step.
-    plot: Annotated[File, ends_in(".png", optional=True)] = ""
+    # A .png, .svg or .pdf file: the first words, and the mean at each step. The numbers
+    # are in a .csv file beside it.
+    figure: Annotated[File, ends_in(*FIGURE_SUFFIXES, optional=True)] = ""
 
     def __post_init__(self):
         super().__post_init__()
@@ -43,4 +50,9 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
             not self.words_column or self.punctuation == "with_word",
             "config.punctuation='apart' would make several rows of a word, and "
             "words that are given stay one row each: leave it at with_word.",
+        )
+        require(
+            self.figure not in FIGURE_SUFFIXES,
+            f"config.figure={self.figure!r} names no file; set it to a name with this "
+            f"ending, such as surprisal{self.figure}.",
         )

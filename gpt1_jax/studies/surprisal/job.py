@@ -1,7 +1,6 @@
 """The surprisal job: how surprising each word of a text is."""
 
 import contextlib
-import functools
 import itertools
 import json
 import math
@@ -11,7 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.sections import compilation_cache
@@ -36,7 +34,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.report.plots import save_figure
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.outputs import check_output_file, say_wrote
+from gpt1_jax.runs.outputs import check_figure, check_output_file, say_wrote
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.studies.made_once import MadeOnce
@@ -60,9 +58,10 @@ def run(config: SurprisalConfig, workdir: str) -> None:
         be read or holds no word.
     """
     config.check_workdir(workdir)
-    for name in ("output", "plot"):
-        if path := getattr(config, name):
-            check_output_file(locate(path), f"--config.{name}=FILE", config.input)
+    if config.output:
+        check_output_file(locate(config.output), "--config.output=FILE", config.input)
+    if config.figure:
+        check_figure(config.figure, config.input)
     _check_text(config)
     origin, steps = open_steps(config.init_from, config.step)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
@@ -83,9 +82,8 @@ def run(config: SurprisalConfig, workdir: str) -> None:
         for summary in summaries:
             say(summary.sentence(unit), beside_output=is_device(config.output))
         say_wrote(config.output)
-    if config.plot:
-        _draw(locate(config.plot), summaries)
-        say_wrote(config.plot)
+    if config.figure and _draw(config, summaries):
+        say_wrote(config.figure)
 
 
 # --- reading --------------------------------------------------------------------
@@ -161,8 +159,7 @@ class _Summary:
 
     def __init__(self, step: int):
         self.step = step
-        self.words: list[str] = []  # the first of them
-        self.bits: list[float] = []
+        self.words: list[Word] = []  # the first of them
         self._count = self._tokens = 0
         self._sum = 0.0
 
@@ -174,8 +171,7 @@ class _Summary:
         self._tokens += word.num_tokens
         self._sum += word.bits
         if len(self.words) < _DRAWN:
-            self.words.append(word.word)
-            self.bits.append(word.bits)
+            self.words.append(word)
 
     @property
     def mean(self) -> float:
@@ -217,19 +213,31 @@ class _Printed(TableWriter):
         self._begun = True
 
 
-def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:
-    """Saves a picture of the first words, with the means of several steps."""
+def _draw(config: SurprisalConfig, summaries: Sequence[_Summary]) -> bool:
+    """Saves a picture of the first words, with the means of several steps, if it can.
+
+    Raises:
+      UserError: if there is no word to draw.
+    """
     first, *more = summaries
     if not first.words:
         raise UserError("No word has a surprisal that could be drawn.")
-    if more:
-        draw = functools.partial(
-            surprisal_by_step,
-            first.words,
-            [summary.bits for summary in summaries],
-            [summary.step for summary in summaries],
-            [summary.mean for summary in summaries],
-        )
-    else:
-        draw = functools.partial(surprisal_of_words, first.words, first.bits)
-    save_figure(draw, path)
+    words = [word.word for word in first.words]
+    items = [word.line for word in first.words]
+    bits = [[word.bits for word in step.words] for step in summaries]
+    steps, means = zip(*((each.step, each.mean) for each in summaries), strict=True)
+
+    def draw() -> Any:
+        if more:
+            return surprisal_by_step(words, bits, steps, means, items)
+        return surprisal_of_words(words, bits[0], items)
+
+    path, numbers = locate(config.figure), None
+    # The table of all words may have the name that the figure's numbers would have.
+    if not config.output or locate(config.output) != path.with_suffix(".csv"):
+        numbers = [
+            {"step": step, "item": item, "word": word, "bits": of_word, "mean": mean}
+            for step, mean, of_step in zip(steps, means, bits, strict=True)
+            for item, word, of_word in zip(items, words, of_step, strict=True)
+        ]
+    return save_figure(draw, path, numbers) is not None
