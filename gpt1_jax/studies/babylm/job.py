@@ -102,7 +102,7 @@ def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Ite
     runs = []
     for chosen in config.sets:
         step = config.step if chosen == FULL else MILESTONES
-        opened, steps = open_steps(config.init_from, step)
+        opened, steps = open_steps(config.init_from, step, named=True)
         loaded = _load_parts(names, chosen, config, opened)
         if loaded:
             runs.append(ScoredRun(chosen, config.init_from, opened, steps, loaded))
