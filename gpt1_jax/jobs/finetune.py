@@ -479,7 +479,7 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     lock.check_owned()
     if is_main_process():
         guess = label_entropy(run.task, setup.data.splits["train"].examples)
-        plot_loss(folder, "clf_loss", "nats per example", guess)
+        plot_loss(folder, "clf_loss", "nats per example", guess, config.figure)
         write_json(folder / RESULTS_FILE, result)
     return result
 
@@ -616,7 +616,7 @@ def _write_summary(
         if is_main_process() and is_suite:
             _delete_checkpoints(results)
             write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
-            _draw(config.suite.compare, suite.finished(results), folder)
+            _draw(config.suite.compare, suite.finished(results), folder, config.figure)
             _track(config.log, results, folder)
             _pack_glue(folder, results)
     say(text)
@@ -671,7 +671,7 @@ def _summary(
     return f"{ablations_table(runs)}\n{text}" if compare == "ablations" else text
 
 
-def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
+def _draw(compare: str, runs: list[Finished], folder: epath.Path, figure: str) -> None:
     """Draws the scores of a comparison that has a figure, if there are any."""
     if compare == "layer_transfer":
         scores, draw = layer_transfer_scores(runs), figures.layer_transfer
@@ -680,7 +680,7 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
     else:
         return
     if not scores.empty:
-        path = folder / "plots" / f"{compare}.png"
+        path = folder / "plots" / f"{compare}{figure}"
         if plot := save_figure(lambda: draw(scores), path, scores):
             say(f"Plot: {plot}")
 

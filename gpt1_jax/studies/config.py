@@ -42,8 +42,8 @@ class AnalysisConfig(JobConfig):
         given("Name the run to look into with --config.init_from=runs/pretrain/NAME."),
     ] = ""
     # The saved step: "default" (a fine-tuned run's best, any other run's newest),
-    # "newest", "best" or a number; or "all" saved steps or the "milestones", one after
-    # another.
+    # "newest", "best" or a number; or, one after another, "all" saved steps, or the
+    # "milestones" and the newest step.
     step: Steps = DEFAULT
     # Of the computation: "bfloat16" is less precise; empty: the run's own.
     dtype: Literal["", DType] = "float32"

@@ -44,7 +44,7 @@ from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import manifest_digest
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.outputs import refuse_used
+from gpt1_jax.runs.outputs import check_figure, refuse_used
 from gpt1_jax.runs.resume import begin_run
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.steps import each_step, open_steps
@@ -125,6 +125,8 @@ def score_steps(
         config = begin_run(folder, config)
     else:
         refuse_used(folder, run_folder.NAMES)
+    if study.figure:
+        check_figure(config.figure)
     runs = load(config)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
 

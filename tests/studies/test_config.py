@@ -124,8 +124,12 @@ def test_impossible_zero_shot_values_are_refused(overrides, problem):
         ({"punctuation": "alone"}, r"punctuation='alone'.*with_word, apart"),
         ({"first_word": "seen"}, r"first_word='seen'.*scored, unscored"),
         ({"output": "a.json"}, r"output='a\.json' must end in \.csv or \.tsv or \.npz"),
-        ({"plot": "a.pdf"}, r"plot='a\.pdf' must end in \.png"),
-        ({"plot": "/dev/stdout"}, r"plot='/dev/stdout' must end in \.png"),
+        ({"figure": "a.gif"}, r"figure='a\.gif' must end in \.png or \.svg or \.pdf"),
+        ({"figure": "/dev/stdout"}, r"figure='/dev/stdout' must end in \.png"),
+        (
+            {"figure": ".svg"},
+            r"figure='\.svg' names no file; .*, such as surprisal\.svg",
+        ),
     ],
     ids=str,
 )

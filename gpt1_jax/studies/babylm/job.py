@@ -105,7 +105,7 @@ def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Ite
     runs = []
     for chosen in config.sets:
         step = config.step if chosen == FULL else MILESTONES
-        opened, steps = open_steps(config.init_from, step)
+        opened, steps = open_steps(config.init_from, step, named=True)
         revisions = dict.fromkeys(steps, _MAIN)
         if chosen == FAST:
             found = find_milestones(RunFolder(opened.folder))
