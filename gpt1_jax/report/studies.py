@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import STUDIES, find_job
+from gpt1_jax.config import JOBS, STUDIES, find_job
 from gpt1_jax.config.saved import load_values, read_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RESULTS, VERSION
@@ -74,7 +74,7 @@ def find_studies(modules: Sequence[str] = ()) -> dict[str, StudyReport]:
     """
     found = {}
     for name in STUDIES:
-        module = f"gpt1_jax.studies.{name}.report"
+        module = f"{JOBS[name].module.rpartition('.')[0]}.report"
         if importlib.util.find_spec(module):
             found[name] = importlib.import_module(module).REPORT
     for name in modules:

@@ -23,7 +23,6 @@ from gpt1_jax.studies.engine import (
 from gpt1_jax.studies.reading_times.config import ReadingTimesConfig
 from gpt1_jax.studies.reading_times.figure import draw_gains
 from gpt1_jax.studies.reading_times.gain import (
-    check_statsmodels,
     check_times,
     predictors,
     reading_gain,
@@ -55,7 +54,6 @@ def run(config: ReadingTimesConfig, workdir: str) -> None:
         configuration, of other checkpoints or of other words.
       Stopped: after a signal, once the scores at hand are saved.
     """
-    check_statsmodels()
 
     def score(words: TimedWords, score: Scorer, params: Params) -> Scored:
         rows = predictors(words, word_surprisals(words, score, params))
@@ -75,7 +73,7 @@ def run(config: ReadingTimesConfig, workdir: str) -> None:
         describe=lambda name, scores: describe_gain(scores),
         table=gains_table,
         figure=draw_gains,
-        packages=("jax", "numpy", "scikit-learn", "statsmodels"),
+        packages=("jax", "numpy", "scikit-learn"),
     )
 
 
