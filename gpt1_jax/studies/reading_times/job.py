@@ -17,7 +17,6 @@ from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.studies.engine import ScoredRun, runs_and_baselines, score_steps
 from gpt1_jax.studies.reading_times.config import ReadingTimesConfig
 from gpt1_jax.studies.reading_times.gain import (
-    check_statsmodels,
     check_times,
     predictors,
     reading_gain,
@@ -58,7 +57,6 @@ def run(config: ReadingTimesConfig, workdir: str) -> None:
         configuration, of other checkpoints or of other words.
       Stopped: after a signal, once the scores at hand are saved.
     """
-    check_statsmodels()
     score_steps(STUDY, config, workdir, runs_and_baselines(_load))
 
 
@@ -104,7 +102,7 @@ STUDY = Study(
     _table,
     _figure,
     suffix=".csv",
-    packages=("jax", "numpy", "scikit-learn", "statsmodels"),
+    packages=("jax", "numpy", "scikit-learn"),
     heading="Reading times",
 )
 

@@ -4,7 +4,6 @@ import collections
 import csv
 import json
 import math
-import sys
 import time
 
 import numpy as np
@@ -403,9 +402,3 @@ def test_words_that_are_not_those_of_the_text_are_named(pretrained, table, tmp_p
     write_table(text, [*rows, ["s9", 1, "more"]], ("story", "position", "word"))
     with pytest.raises(UserError, match=r"'more' is not in .*times\.csv"):
         job(tmp_path / "two", pretrained, table, data__text=str(text))
-
-
-def test_without_statsmodels_the_way_out_is_named(monkeypatch, pretrained, tmp_path):
-    monkeypatch.setitem(sys.modules, "statsmodels", None)
-    with pytest.raises(UserError, match=r"pip install 'gpt1_jax\[reading\]'"):
-        job(tmp_path / "out", pretrained, tmp_path / "times.csv")
