@@ -73,7 +73,7 @@ class Evaluation(NamedTuple):
     scores: "pd.DataFrame"  # the long table
 
 
-def find_studies(modules: Sequence[str]) -> dict[str, Study]:
+def find_studies(modules: Sequence[str] = ()) -> dict[str, Study]:
     """The studies outside of this package, by job.
 
     Args:

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 # The rows of a task in the long table, from its name and its scores.
 Rows = Callable[[str, Mapping[str, Any]], Iterable[Mapping[str, Any]]]
-RUN, BASELINE = "run", "baseline"  # names of runs in results.json begin with one
+RUN, BASELINE = "run", "baseline"  # names in results.json, of several with _2, _3, ..
 _NO_STEP = -1  # of published scores
+_MEAN = "mean ± spread"
 _COLUMNS = 4  # panels in a row
 _POINTS = ("1", "2", "3", "x", "*")  # markers of published scores
 
@@ -42,9 +43,10 @@ def long_table(runs: Sequence[Mapping[str, Any]], rows: Rows) -> "pd.DataFrame":
       rows: the rows of a task.
 
     Returns:
-      Columns "run" (what tells runs apart), "is_baseline", "step", "at" (the step's
-      name) and those of the rows: "score" and "error" (a standard error, or NaN), as
-      they are shown, and the names of groups.
+      Columns "run" (what tells runs apart), "set" (the same for runs that differ by
+      their seed), "is_baseline", "step", "at" (the step's name) and those of the rows:
+      "score" and "error" (a standard error, or NaN), as they are shown, and the names
+      of groups.
     """
     import pandas as pd
 
@@ -52,12 +54,13 @@ def long_table(runs: Sequence[Mapping[str, Any]], rows: Rows) -> "pd.DataFrame":
         run.get("name") or run.get("set") or (RUN, BASELINE)[n > 0]
         for n, run in enumerate(runs)
     ]
-    labels = run_names(runs)
+    labels = run_names([{"kind": "", **run} for run in runs])
     if len(set(labels)) < len(labels):  # one run, scored on several sets
         labels = names
     return pd.DataFrame(
         {
             "run": label,
+            "set": name.partition("_")[0],
             "is_baseline": name.startswith(BASELINE),
             "step": checkpoint["step"],
             "at": checkpoint.get("revision", f"step {checkpoint['step']:,}"),
@@ -82,16 +85,15 @@ def with_published(
     import pandas as pd
 
     known = {"is_baseline": False, "step": _NO_STEP, "at": "", "error": math.nan}
-    rows = [{**known, **row} for row in published]
+    rows = [{"set": row["run"], **known, **row} for row in published]
     return pd.concat([scores, pd.DataFrame(rows)]) if rows else scores
 
 
 def mean_over_runs(scores: "pd.DataFrame", labels: Sequence[str]) -> "pd.DataFrame":
     """The mean over runs that differ by their seed, with its spread as the error.
 
-    Runs are taken together if there are several of them, or several baselines, in one
-    table. The spread is the standard deviation over the runs. Steps and groups that
-    one of them lacks are left out.
+    The spread is the standard deviation over the runs. Steps and groups that one of
+    them lacks are left out.
 
     Args:
       scores: as `long_table` returns them.
@@ -99,17 +101,16 @@ def mean_over_runs(scores: "pd.DataFrame", labels: Sequence[str]) -> "pd.DataFra
     """
     import pandas as pd
 
-    parts = [scores[scores["step"] == _NO_STEP]]
-    of_runs = scores[scores["step"] != _NO_STEP]
-    for is_baseline, own in of_runs.groupby("is_baseline", sort=False):
+    parts = []
+    for _, own in scores.groupby("set", sort=False):
         runs = list(own["run"].unique())
         if len(runs) > 1:
-            keys = list(dict.fromkeys(["is_baseline", "step", "at", *labels]))
-            groups = own.groupby(keys, sort=False)["score"]
+            first = dict.fromkeys(["set", "is_baseline", "step", "at", *labels])
+            groups = own.groupby(list(first), sort=False)["score"]
             own = groups.agg(score="mean", error="std", runs="size").reset_index()
-            own = own[own["runs"] == len(runs)]
-            own = own.assign(run=f"mean ± spread of {', '.join(runs)}")
-        parts.insert(is_baseline, own)
+            own = own[own.pop("runs") == len(runs)]
+            own = own.assign(run=f"{_MEAN} of {', '.join(runs)}")
+        parts.append(own)
     return pd.concat(parts, ignore_index=True)
 
 
@@ -130,7 +131,7 @@ def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1)
     """
     scores = mean_over_runs(scores, labels)
     runs = scores.loc[scores["step"] != _NO_STEP, "run"]
-    alone = runs.nunique() < 2 and not runs.str.startswith("mean ").any()
+    alone = runs.nunique() < 2 and not runs.str.startswith(_MEAN).any()
     columns: dict[str, None] = {}
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in scores.to_dict("records"):

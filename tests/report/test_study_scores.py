@@ -37,6 +37,7 @@ def curves(steps, run="Transformer", is_baseline=False, tasks=TASKS):
     return pd.DataFrame(
         {
             "run": run,
+            "set": run,
             "is_baseline": is_baseline,
             "step": step,
             "at": f"step {step:,}",
@@ -68,11 +69,11 @@ def legends(figure):
 
 def test_the_long_table_has_a_row_for_each_score_of_each_step():
     table = long_table([run("runs/x", {8: 0.5, 1200: 0.75})], rows)
+    same = {"run": "x", "set": "run", "is_baseline": False, "task": "a", "n": 40}
     assert table.to_dict("records") == [
-        {"run": "x", "is_baseline": False, "step": step, "at": at, "task": "a", "n": 40,
-         "score": score, "error": 2.0}
-        for step, at, score in ((8, "step 8", 50.0), (1200, "step 1,200", 75.0))
-    ]  # fmt: skip
+        {**same, "step": 8, "at": "step 8", "score": 50.0, "error": 2.0},
+        {**same, "step": 1200, "at": "step 1,200", "score": 75.0, "error": 2.0},
+    ]
 
 
 def test_the_second_run_of_1_0_is_the_baseline_and_later_ones_are_named():

@@ -90,7 +90,7 @@ def _means(scores: Any, *levels: str) -> Any:
     import pandas as pd
 
     named = pd.concat([scores.assign(group=scores[level]) for level in levels])
-    keys = ["run", "is_baseline", "step", "at", "group"]
+    keys = ["run", "set", "is_baseline", "step", "at", "group"]
     means = named.groupby(keys, sort=False).agg(
         paradigms=("score", "size"),
         pairs=("pairs", "sum"),
