@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Rows = Callable[[str, Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 RUN, BASELINE = "run", "baseline"  # names in results.json, of several with _2, _3, ..
 _NO_STEP = -1  # of published scores
-_MEAN = "mean ± spread"
+_MEAN = "mean of "
 _COLUMNS = 4  # panels in a row
 _POINTS = ("1", "2", "3", "x", "*")  # markers of published scores
 
@@ -109,7 +109,7 @@ def mean_over_runs(scores: "pd.DataFrame", labels: Sequence[str]) -> "pd.DataFra
             groups = own.groupby(list(first), sort=False)["score"]
             own = groups.agg(score="mean", error="std", runs="size").reset_index()
             own = own[own.pop("runs") == len(runs)]
-            own = own.assign(run=f"{_MEAN} of {', '.join(runs)}")
+            own = own.assign(run=f"{_MEAN}{', '.join(runs)} (± SD)")
         parts.append(own)
     return pd.concat(parts, ignore_index=True)
 
@@ -130,8 +130,8 @@ def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1)
       digits: of a score.
     """
     scores = mean_over_runs(scores, labels)
-    runs = scores.loc[scores["step"] != _NO_STEP, "run"]
-    alone = runs.nunique() < 2 and not runs.str.startswith(_MEAN).any()
+    runs = scores.loc[scores["step"] != _NO_STEP, "run"].unique()
+    alone = len(runs) < 2
     columns: dict[str, None] = {}
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in scores.to_dict("records"):
@@ -145,7 +145,11 @@ def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1)
         for group, line in lines.items()
     ]
     num_texts = sum(scores[label].dtype.kind not in "if" for label in labels)
-    return markdown_table([*labels, *map(escape, columns)], body, num_texts)
+    table = markdown_table([*labels, *map(escape, columns)], body, num_texts)
+    means = [escape(run) for run in runs if run.startswith(_MEAN)]
+    if not means:
+        return table
+    return f"{table}\n\nSD is the standard deviation over runs: {'; '.join(means)}."
 
 
 def _cell(value: Any) -> str:
@@ -199,7 +203,7 @@ def _draw_steps(
     by_run = panels or len(groups) == 1
     columns = min(_COLUMNS, len(groups)) if panels else 1
     num_rows = math.ceil(len(groups) / columns) if panels else 1
-    width, height = (2.6 * columns + 1.6, 2.1 * num_rows + 0.6) if panels else (8, 4.5)
+    width, height = (2.6 * columns + 1.6, 2.1 * num_rows + 0.7) if panels else (8, 4.5)
     figure = new_figure(width, height)
     grid = figure.subplots(num_rows, columns, squeeze=False, sharex=True, sharey=share)
     styles: dict[str, dict[str, Any]] = {}

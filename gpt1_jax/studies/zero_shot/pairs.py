@@ -19,7 +19,7 @@ from gpt1_jax.studies.zero_shot.config import MinimalPairsConfig
 _ALL = "all paradigms"
 _DRAWN = ("5-gram", "GPT-2", "people")  # of the published scores, over steps
 _MOST_PANELS = 24
-_LABEL = "accuracy x 100 ± standard error (50: chance)"
+_LABEL = "accuracy x 100\n± standard error"
 _NOTE = (
     "Accuracy x 100, with its standard error over pairs: the share of pairs whose "
     "better sentence gets the highest log-probability; sentences that tie share the "
