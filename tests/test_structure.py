@@ -48,7 +48,7 @@ SHARED_BY_STUDIES = {
 DOORS = {"studies": {"eval_harness"}}
 FIGURES = {"report", "studies/figures.py", "studies/*/figure.py"}
 ONLY_IN = {
-    "flax": {"model"},
+    "flax": {"model", "interop/names.py"},
     "orbax": {"runs/checkpoints.py"},
     "huggingface_hub": {
         f"interop/{name}.py" for name in ("datasets", "hub", "publish", "repository")
