@@ -51,7 +51,7 @@ ONLY_IN = {
     "flax": {"model", "interop/names.py"},
     "orbax": {"runs/checkpoints.py"},
     "huggingface_hub": {
-        f"interop/{name}.py" for name in ("datasets", "hub", "publish", "repository")
+        f"interop/{name}.py" for name in ("hub", "hub_files", "publish", "repository")
     },
     "matplotlib": FIGURES,
     "pandas": {*FIGURES, "studies/*/table.py"},

@@ -36,6 +36,8 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 BIN_FILE = "pytorch_model.bin"
 BIN_INDEX_FILE = "pytorch_model.bin.index.json"
+# Weights in one file, or the list of their parts; the first that is there is read.
+KINDS = ((WEIGHTS_FILE, INDEX_FILE), (BIN_FILE, BIN_INDEX_FILE))
 
 MODEL_TYPE = "openai-gpt"
 LANGUAGE_MODEL = "OpenAIGPTLMHeadModel"
@@ -307,10 +309,8 @@ def read_arrays(folder: epath.Path) -> dict[str, np.ndarray]:
       ImportError: if there is only a .bin file, and torch is not installed.
       ValueError: if a file is damaged, or holds other things than float arrays.
     """
-    for whole, index, read in (
-        (WEIGHTS_FILE, INDEX_FILE, _read_safetensors),
-        (BIN_FILE, BIN_INDEX_FILE, _read_bin),
-    ):
+    for whole, index in KINDS:
+        read = _read_bin if whole == BIN_FILE else _read_safetensors
         if (folder / whole).exists():
             return dict(read(folder / whole))
         if (folder / index).exists():

@@ -10,7 +10,7 @@ from etils import epath
 from gpt1_jax.errors import MissingData
 from gpt1_jax.finetuning.prediction import write_predictions
 from gpt1_jax.inference.scoring import Scorer
-from gpt1_jax.interop.datasets import fetch_tasks
+from gpt1_jax.interop.hub_files import fetch_tasks
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
