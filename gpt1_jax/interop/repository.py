@@ -82,7 +82,7 @@ def find_commit(repository: Repository) -> Commit:
                 repo_type=repository.kind,
                 files_metadata=True,
             )
-            return _checked(repository, info)
+            commit = _checked(repository, info)
     except UserError as error:
         kept = _kept_folder(repository, repository.revision)
         if kept is None:
@@ -94,6 +94,13 @@ def find_commit(repository: Repository) -> Commit:
         names, is_whole = _kept_names(repository, kept)
         unknown = dict.fromkeys(sorted(names), "")
         return Commit(repository, kept.name, unknown, error, is_whole)
+    before = _kept_folder(repository, repository.revision)
+    if before and before.name != commit.name:
+        say(
+            f"{repository.name} has moved since it was last read here: "
+            f"{repository.revision} was commit {before.name} and is {commit.name}."
+        )
+    return commit
 
 
 class _OddAnswer(Exception):

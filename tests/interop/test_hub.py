@@ -138,14 +138,18 @@ def test_a_file_of_a_model_is_not_the_model(server, as_copies):
     assert "config.json was not downloaded before" in refusal(f"hf://{NAME}")
 
 
-def test_a_branch_that_moved_is_another_model(server, as_copies, capfd):
+def test_a_branch_that_moved_is_said(server, as_copies, capfd):
     first = addresses.resolve_model(f"hf://{NAME}")
     (server.models[NAME]["main"] / "vocab.json").write_text("{}")
     capfd.readouterr()
     second = addresses.resolve_model(f"hf://{NAME}")
     assert first != second
     old, new = (os.path.basename(folder) for folder in (first, second))
-    assert f"hf://{NAME} is commit {new[:12]}, converted to" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert (
+        f"{NAME} has moved since it was last read here: main was commit {old}" in said
+    )
+    assert f"hf://{NAME} is commit {new[:12]}, converted to" in said
     assert addresses.resolve_model(f"hf://{NAME}@{old}") == first
 
 

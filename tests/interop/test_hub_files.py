@@ -75,12 +75,14 @@ def test_what_was_downloaded_is_read_without_the_hub(server, capfd):
         fetch_files(f"hf://datasets/{NAME}/none")
 
 
-def test_a_branch_that_moved_is_read_anew(server):
+def test_a_branch_that_moved_is_said(server, capfd):
     address = f"hf://datasets/{NAME}/data/a.parquet"
     before = commit_of(server.datasets[NAME]["main"])
     first = fetch_files(address)
     (server.datasets[NAME]["main"] / "data" / "a.parquet").write_text("new")
     assert fetch_files(address) != first
+    said = capfd.readouterr().out
+    assert f"{NAME} has moved since it was last read here: main was commit" in said
     assert fetch_files(f"hf://datasets/{NAME}@{before}/data/a.parquet") == first
 
 
