@@ -48,10 +48,10 @@ SHARED_BY_STUDIES = {
 DOORS = {"studies": {"eval_harness"}}
 FIGURES = {"report", "studies/*/figure.py"}
 ONLY_IN = {
-    "flax": {"model"},
+    "flax": {"model", "interop/names.py"},
     "orbax": {"runs/checkpoints.py"},
     "huggingface_hub": {
-        f"interop/{name}.py" for name in ("datasets", "hub", "publish", "repository")
+        f"interop/{name}.py" for name in ("hub", "hub_files", "publish", "repository")
     },
     "matplotlib": FIGURES,
     "pandas": {*FIGURES, "studies/*/table.py", "studies/reading_times/gain.py"},
