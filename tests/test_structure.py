@@ -63,7 +63,7 @@ ONLY_IN = {
     "tensorflow": set(),
     "tensorboardX": {"runs/tensorboard.py"},
     "wandb": {"report/wandb.py"},
-    "lm_eval": {"studies/lm_eval/model.py"},
+    "lm_eval": {"studies/eval_harness/model.py"},
 }
 # The second has a message of its own; the third is Python's, from 3.14 on.
 IN_NO_EXTRA = {"gpt1_jax", "torch", "compression"}
@@ -194,7 +194,7 @@ for name in names:
         "gpt1_jax.data.parquet",
         "gpt1_jax.eval_harness",
         "gpt1_jax.report.wandb",
-        "gpt1_jax.studies.lm_eval.model",
+        "gpt1_jax.studies.eval_harness.model",
     }
 
 
