@@ -16,6 +16,7 @@ from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE, locate_run
 from gpt1_jax.runs.resume import DIGESTS, fixed_values, saved_digests
 from gpt1_jax.runs.run_folder import RunFolder, find_runs
 from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Task
 
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may have both
@@ -33,6 +34,11 @@ class Finished(NamedTuple):
     def task(self) -> str:
         """The name of its task, or of one's own if that has one."""
         return self.config.custom.name or self.config.tasks[0]
+
+    @property
+    def title(self) -> str:
+        """The name of its task, as the paper prints it if it has the task."""
+        return TASKS[self.task].title if self.task in TASKS else self.task
 
     @property
     def is_own(self) -> bool:

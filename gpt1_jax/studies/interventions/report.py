@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpt1_jax.report.markdown import escape
-from gpt1_jax.report.page import Block, Picture, ReportSection, Text
+from gpt1_jax.report.page import Block, Picture, ReportSection
 from gpt1_jax.report.runs import ReportedRuns
 from gpt1_jax.report.studies import Evaluation, StudyReport
 from gpt1_jax.studies.interventions.figure import draw_effects
@@ -44,9 +44,9 @@ def make_section(
             "answers; the numbers are in the tables.",
             functools.partial(draw_effects, evaluation.drawn),
         )
-        heading = Text(f"### Of {' and '.join(evaluation.origins)}, in {folder}")
+        heading = f"### Of {' and '.join(evaluation.origins)}, in {folder}"
         table = effects_tables(evaluation.scores, evaluation.config.method)
-        blocks += [heading, picture, Text(table.replace("### ", "#### "))]
+        blocks += [heading, picture, table.replace("### ", "#### ")]
     return ReportSection("Interventions", blocks)
 
 

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpt1_jax.report.markdown import escape
-from gpt1_jax.report.page import Block, Picture, ReportSection, Text, missing
+from gpt1_jax.report.page import Block, Picture, ReportSection
 from gpt1_jax.report.runs import ReportedRuns
-from gpt1_jax.report.sections import make_command, origin_of
 from gpt1_jax.report.studies import Evaluation, StudyReport
 from gpt1_jax.studies.zero_shot.figure import relative_scores
 from gpt1_jax.studies.zero_shot.table import zero_shot_scores, zero_shot_table
 
 _HUGE = 1e15  # beyond it, a figure does not tell numbers apart
-_PAPER = Text(
+_PAPER = (
     "The paper's curves end, as others have read them off its figure, at relative "
     "scores of about 0.68 in sentiment (SST-2), 0.55 in Winograd schemas (DPR), 0.43 "
     "in acceptability (CoLA) and 0.25 in questions (RACE); the LSTM's lie lower and "
@@ -61,7 +60,8 @@ def _check_scores(scores: Any) -> None:
 def make_section(
     runs: ReportedRuns, evaluations: Sequence[Evaluation]
 ) -> ReportSection:
-    """Figure 2 (right), for each evaluation; or the command that makes one."""
+    """Figure 2 (right), for each evaluation."""
+    del runs
     blocks: list[Block] = []
     headings = Counter(tuple(evaluation.origins) for evaluation in evaluations)
     for evaluation in evaluations:
@@ -73,16 +73,8 @@ def make_section(
             "published before; the numbers are in the table.",
             functools.partial(relative_scores, evaluation.drawn),
         )
-        heading = Text(f"### Of {' and '.join(evaluation.origins)}{where}")
-        blocks += [heading, picture, Text(zero_shot_table(evaluation.scores))]
-    if not blocks:
-        command = make_command(
-            "zero_shot.py",
-            f"--config.init_from={origin_of(runs, 'transformer')}",
-            f"--config.baseline_init_from={origin_of(runs, 'lstm')}",
-            "--config.step=milestones",
-        )
-        blocks = [missing("zero-shot evaluations", command)]
+        heading = f"### Of {' and '.join(evaluation.origins)}{where}"
+        blocks += [heading, picture, zero_shot_table(evaluation.scores)]
     return ReportSection("Zero-shot over updates (Figure 2, right)", [*blocks, _PAPER])
 
 

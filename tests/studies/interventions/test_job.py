@@ -160,7 +160,7 @@ def test_a_baseline_stands_beside_the_run_in_a_report(
     evaluation = read_evaluation(tmp_path / "out", find_studies())[1]
     section = make_section(None, [evaluation])
     _, picture, text = section.blocks
-    assert picture.draw().axes and "#### ellipsis, " in text.markdown
+    assert picture.draw().axes and "#### ellipsis, " in text
     assert make_section(None, []) is None
 
 
