@@ -28,14 +28,14 @@ from gpt1_jax.finetuning.initial_state import (
     num_transferred,
     open_origins,
 )
-from gpt1_jax.finetuning.prediction import write_predictions
+from gpt1_jax.finetuning.prediction_files import write_predictions
+from gpt1_jax.finetuning.predictor import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.results import (
     ALL_RESULTS_FILE,
     FILE_DIGESTS,
     Finished,
     predictions_file,
 )
-from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
 from gpt1_jax.finetuning.suite import PlannedRun, Result, SuiteRun
 from gpt1_jax.formats import RESULTS
@@ -473,7 +473,7 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     lock.check_owned()
     if is_main_process():
         guess = label_entropy(run.task, setup.data.splits["train"].examples)
-        plot_loss(folder, "clf_loss", "nats per example", guess)
+        plot_loss(folder, "clf_loss", "nats per example", guess, config.figure)
         write_json(folder / RESULTS_FILE, result)
     return result
 
@@ -610,7 +610,7 @@ def _write_summary(
         if is_main_process() and is_suite:
             _delete_checkpoints(results)
             write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
-            _draw(config.suite.compare, suite.finished(results), folder)
+            _draw(config.suite.compare, suite.finished(results), folder, config.figure)
             _track(config.log, results, folder)
             _pack_glue(folder, results)
     say(text)
@@ -669,7 +669,7 @@ def _summary(
     return text
 
 
-def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
+def _draw(compare: str, runs: list[Finished], folder: epath.Path, figure: str) -> None:
     """Draws the scores of a comparison that has a figure, if there are any."""
     compared = COMPARISONS.get(compare)
     if not (compared and compared.has_figure):
@@ -677,7 +677,7 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
     scores = compared.scores(runs)
     if not scores.empty:
         draw = functools.partial(compared.draw, scores)
-        path = folder / "plots" / f"{compare}.png"
+        path = folder / "plots" / f"{compare}{figure}"
         if plot := save_figure(draw, path, scores):
             say(f"Plot: {plot}")
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from etils import epath
 
-from gpt1_jax.data.files import write_whole
+from gpt1_jax.config.checks import FIGURE_SUFFIXES
+from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.runs.console import say
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def figure_path(folder: epath.Path, name: str, figure: str) -> epath.Path:
       figure: the key `figure`: a file, or a suffix alone, such as ".svg", for
         `plots/NAME.svg` in the folder.
     """
-    if figure in _METADATA:
+    if figure in FIGURE_SUFFIXES:
         return folder / "plots" / f"{name}{figure}"
-    return epath.Path(figure).expanduser()
+    return locate(figure)
 
 
 def save_figure(

@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 import math
+import re
 import shlex
 import statistics
 from collections import Counter
@@ -85,14 +86,12 @@ def make_report(
         ReportSection("Configurations", _configurations(runs), folded=True),
         ReportSection("Versions", [_versions(runs)]),
     ]
-    reproduces = bool(_on_whole_data(runs)) or any(
-        study.name == "zero-shot" and found for study, found in runs.studies.items()
-    )
+    reproduces = bool(_on_whole_data(runs)) or any(study.note for study in runs.studies)
     counts = [
         counted(len(runs.pretrained), "pre-trained run"),
         counted(len(runs.finetuned), "finished fine-tuned run"),
         *(
-            counted(len(evaluations), f"{study.name} evaluation")
+            counted(len(evaluations), f"{study.title} evaluation")
             for study, evaluations in runs.studies.items()
         ),
     ]
@@ -513,16 +512,28 @@ def _picture_name(name: str, blocks: Sequence[Block]) -> str:
 
 
 def _of_studies(runs: ReportedRuns) -> list[ReportSection]:
-    """The sections of studies that have one, with pictures named after the study."""
+    """A section for each study: figure and table of each of its evaluations."""
     sections = []
     for study, evaluations in runs.studies.items():
-        if evaluations and (section := study.make_section(runs, evaluations)):
-            blocks: list[Block] = []
-            for block in section.blocks:
-                if isinstance(block, Picture):
-                    block = block._replace(name=_picture_name(study.picture, blocks))
-                blocks.append(block)
-            sections.append(section._replace(blocks=blocks))
+        blocks: list[Block] = []
+        headings = Counter(tuple(each.origins) for each in evaluations)
+        for each in evaluations:
+            several = headings[tuple(each.origins)] > 1
+            where = f", in {escape(str(each.folder))}" if several else ""
+            blocks.append(f"### Of {' and '.join(each.origins)}{where}")
+            if study.figure:
+                picture = Picture(
+                    _picture_name(study.picture, blocks),
+                    f"{study.heading or study.title}; the numbers are in the table.",
+                    functools.partial(study.figure, each.scores),
+                    each.scores,
+                )
+                blocks.append(picture)
+            table = study.table(each.scores, each.config)
+            blocks.append(re.sub("(?m)^### ", "#### ", table))
+        if study.note:
+            blocks.append(study.note)
+        sections.append(ReportSection(study.heading or study.title, blocks))
     return sections
 
 
@@ -541,7 +552,7 @@ def _configurations(runs: ReportedRuns) -> list[Block]:
         blocks.append(_titled(title, describe_configs(configs)))
     for study, evaluations in runs.studies.items():
         for evaluation in evaluations:
-            title = f"{study.name.capitalize()}: {evaluation.config.init_from}"
+            title = f"{study.title.capitalize()}: {evaluation.config.init_from}"
             blocks.append(_titled(title, describe_config(evaluation.config)))
     return blocks
 
@@ -632,6 +643,6 @@ def _versions(runs: ReportedRuns) -> Block:
         rows.append([counted(count, "fine-tuned run"), used])
     for study, evaluations in runs.studies.items():
         for evaluation in evaluations:
-            name = f"{study.name} of {escape(evaluation.config.init_from)}"
+            name = f"{study.title} of {escape(evaluation.config.init_from)}"
             rows.append([name, list_versions(evaluation.versions)])
     return markdown_table(["of", "versions"], rows, text_columns=2)

@@ -24,7 +24,6 @@ from gpt1_jax.report import sections
 from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.page import Picture
 from gpt1_jax.report.runs import read_runs
-from gpt1_jax.report.studies import find_studies
 from gpt1_jax.runs.pretrained import read_pretrained
 
 TABLES = "Fine-tuning (Tables 2 to 4)"
@@ -35,7 +34,7 @@ WEIGHTS = "Weight of the auxiliary objective"
 
 
 def document(*folders):
-    runs = read_runs([str(folder) for folder in folders], find_studies())
+    runs = read_runs([str(folder) for folder in folders], {})
     return sections.make_report(runs, "A title", "23 November 2026")
 
 
@@ -329,16 +328,16 @@ def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
     assert "reproduction" not in made.introduction
     named = ["Fine-tuning", "Pre-training", "Models", "Configurations", "Versions"]
     assert titles(made) == named
-    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    runs = read_runs([str(tmp_path / "runs")], {})
     assert sections.make_report(runs, "", "today").title == "letters, reviews"
     assert sections.make_report(runs, "Mine", "today").title == "Mine"
     for name in "abcd":
         write_pretrained(tmp_path / "runs" / "pretrain" / name)
-    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    runs = read_runs([str(tmp_path / "runs")], {})
     title = sections.make_report(runs, "", "today").title
     assert title == "a, b, c, d and 2 more"
     add("sst2")
-    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    runs = read_runs([str(tmp_path / "runs")], {})
     assert sections.make_report(runs, "", "today").title == "A reproduction of GPT-1"
 
 

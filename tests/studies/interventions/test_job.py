@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
+from gpt1_jax.studies.interventions.report import make_section
 from tiny_run import load_config
 from tiny_tasks import read_lines, write_lines
 
@@ -15,7 +16,6 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.model.interventions import zero
 from gpt1_jax.report.studies import find_studies, read_evaluation
 from gpt1_jax.studies.interventions import job
-from gpt1_jax.studies.interventions.report import make_section
 from gpt1_jax.studies.interventions.table import chosen_heads, effect_scores
 
 PARADIGMS = ("ellipsis_n_bar_1", "ellipsis_n_bar_2")

@@ -4,11 +4,11 @@ import collections
 import csv
 import json
 import math
-import sys
 import time
 
 import numpy as np
 import pytest
+from gpt1_jax.studies.reading_times.table import gains_table
 from tiny_run import load_config
 
 import gpt1_jax
@@ -18,7 +18,6 @@ from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.reading_times import job as reading_times
 from gpt1_jax.studies.reading_times.gain import reading_gain
-from gpt1_jax.studies.reading_times.table import gains_table
 from gpt1_jax.studies.reading_times.words import BEFORE, count_words, normal_word
 
 STORIES = 4
@@ -403,9 +402,3 @@ def test_words_that_are_not_those_of_the_text_are_named(pretrained, table, tmp_p
     write_table(text, [*rows, ["s9", 1, "more"]], ("story", "position", "word"))
     with pytest.raises(UserError, match=r"'more' is not in .*times\.csv"):
         job(tmp_path / "two", pretrained, table, data__text=str(text))
-
-
-def test_without_statsmodels_the_way_out_is_named(monkeypatch, pretrained, tmp_path):
-    monkeypatch.setitem(sys.modules, "statsmodels", None)
-    with pytest.raises(UserError, match=r"pip install 'gpt1_jax\[reading\]'"):
-        job(tmp_path / "out", pretrained, tmp_path / "times.csv")

@@ -1,6 +1,6 @@
 from tiny_tasks import changed
 
-from gpt1_jax.finetuning.scores import make_head
+from gpt1_jax.finetuning.predictor import make_head
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 

@@ -13,7 +13,7 @@ from etils import epath
 from made_up_tasks import example_to_predict as example
 from tiny_tasks import changed
 
-from gpt1_jax.finetuning.prediction import write_predictions
+from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example
 

@@ -1,4 +1,4 @@
-"""The features job: hidden states of words and lines, and attention maps."""
+"""Writes hidden states of words and lines, and attention maps."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +10,6 @@ import numpy as np
 
 from gpt1_jax import __version__
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.tables import ArrayWriter, check_library, open_arrays
@@ -18,69 +17,61 @@ from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.data.words import (
     ReadingWindow,
     Word,
-    encode_whole,
     nothing_left,
-    read_column,
-    read_lines,
     reading_windows,
-    split_words,
     window_overlap,
 )
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.features import Reader
 from gpt1_jax.inference.forward import forward_ids
 from gpt1_jax.model import interventions
-from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.runs.scoring_model import scoring_model
-from gpt1_jax.studies.features.config import FeaturesConfig
-from gpt1_jax.studies.made_once import MadeOnce
+from gpt1_jax.studies.words.config import FeaturesConfig
 
 
-def run(config: FeaturesConfig, workdir: str) -> None:
-    """Writes the hidden states of each word or line of a text.
-
-    Args:
-      config: the model, the text, and which states to write where.
-      workdir: must be empty; the features go to `config.output`.
-
-    Raises:
-      FileNotFoundError, UserError: if there is no such run, layer, file or column, or
-        the text does not fit the model.
-    """
-    config.check_workdir(workdir)
+def check_output(config: FeaturesConfig) -> None:
+    """Refuses a file that cannot be written, or whose package is missing."""
     output = Path(locate(config.output, local=True))
     check_library(output)
-    check_output_file(output, "--config.output=FILE")
-    origin = open_run(config.init_from, config.step)
-    say_what_is_read(origin)
+    check_output_file(output, "--config.output=FILE", config.input)
+
+
+def write(config: FeaturesConfig, origin: TrainedRun, words: Iterable[Word]) -> None:
+    """Writes the states of each word or line, a row for each.
+
+    Args:
+      config: which states to write where.
+      origin: the run.
+      words: words or lines, with their tokens.
+    """
     _check_extract(config, origin)
     if config.attention:
         interventions.check_attention(origin.model)
-    devices.configure("highest", compilation_cache(config.compilation_cache_dir))
+    output = Path(locate(config.output, local=True))
     layers = config.layers or tuple(range(origin.model.depth + 1))
     params = jax.tree.map(jnp.asarray, origin.language_model)
     model = scoring_model(origin.model_in(config.dtype))
     read = Reader(model, params, layers, mean=config.rows == "mean")
-    with MadeOnce(lambda: _words(config, origin)) as words:
-        count = sum(len(window.words) for window in _windows(config, origin, words))
-        with (
-            open_arrays(output, _attributes(config, origin, layers)) as file,
-            Bar("read", count, "row") as bar,
-        ):
-            done = 0
-            for window, states in read(_windows(config, origin, words)):
-                _append(config, file, window.words, layers, states)
-                if config.attention:
-                    text = {"the window": window.ids}
-                    found = forward_ids(model, params, text, [interventions.MAPS])
-                    maps = np.concatenate([*found.recorded.values()])
-                    file.append(f"attention_{done}", maps)
-                    file.append(f"tokens_{done}", np.asarray(window.ids, np.int32))
-                done += len(window.words)
-                bar.update(len(window.words))
+    words = list(words)
+    count = sum(len(window.words) for window in _windows(config, origin, words))
+    with (
+        open_arrays(output, _attributes(config, origin, layers)) as file,
+        Bar("read", count, "row") as bar,
+    ):
+        done = 0
+        for window, states in read(_windows(config, origin, words)):
+            _append(config, file, window.words, layers, states)
+            if config.attention:
+                text = {"the window": window.ids}
+                found = forward_ids(model, params, text, [interventions.MAPS])
+                maps = np.concatenate([*found.recorded.values()])
+                file.append(f"attention_{done}", maps)
+                file.append(f"tokens_{done}", np.asarray(window.ids, np.int32))
+            done += len(window.words)
+            bar.update(len(window.words))
     named = "layer " if len(layers) == 1 else "each of the layers "
     named += ", ".join(map(str, layers))
     say(f"{count:,} rows of {origin.model.embed_dim} numbers for {named}, in {output}.")
@@ -133,21 +124,6 @@ def _attributes(
         "tokenizer": origin.tokenizer.digest,
         "gpt1_jax": __version__,
     }
-
-
-def _words(config: FeaturesConfig, origin: TrainedRun) -> Iterator[Word]:
-    """The words or lines whose rows are asked for, in order, with their tokens."""
-    lines: Iterable[Word]
-    if config.words_column:
-        lines = read_column(config.input, config.words_column, config.text_column)
-    elif config.lines_column:
-        cells = enumerate(read_column(config.input, config.lines_column), 1)
-        lines = (cell._replace(line=number) for number, cell in cells)
-    else:
-        lines = read_lines(config.input)
-    if config.rows == "words" and not config.words_column:
-        return split_words(origin.tokenizer, lines)
-    return encode_whole(origin.tokenizer, lines)
 
 
 def _windows(

@@ -15,7 +15,7 @@ from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference.features import Reader
 from gpt1_jax.model import interventions
-from gpt1_jax.studies.features import job as features
+from gpt1_jax.studies.words import features, job
 
 LINES = ["abc de fghij", "", "Gh  ab.", "  cde ab fgh ij abc de  "]
 WORDS = [line.split() for line in LINES]
@@ -43,7 +43,7 @@ def ask(pretrained, corpus_dir, tmp_path):
         values = {"init_from": str(pretrained), "output": str(output), **values}
         config.update_from_flattened_dict({"input": str(source), **values})
         config.compilation_cache_dir = str(corpus_dir / "xla")
-        features.run(config_lib.load(config.to_dict()), "")
+        job.run(config_lib.load(config.to_dict()), "")
         return read(output) if name.endswith(".npz") else output
 
     return run
@@ -265,6 +265,10 @@ def test_what_is_interrupted_leaves_nothing(ask, text, tmp_path, monkeypatch):
         ({"step": "9"}, "no checkpoint of step 9"),
         ({"init_from": "no/run"}, "no/run is not a run folder"),
         ({"input": "no/such.txt"}, "no/such.txt cannot be read"),
+        ({"input": "a.csv"}, "input='a.csv' is a table: name its column"),
+        ({"input": "a.doc"}, r"input='a.doc' must end in .txt \(text\) or in .jsonl"),
+        ({"words_column": "word"}, "words_column='word' names a column, but .* plain"),
+        ({"lines_column": "text"}, "lines_column='text' names a column, but .* plain"),
         ({"overlap": 40}, "overlap=40 does not go with windows of 40"),
     ],
     ids=str,
