@@ -107,11 +107,11 @@ def make_report(
 
 
 def _title(runs: ReportedRuns, reproduces: bool) -> str:
-    """A heading for a report that has none: the names of one's own runs."""
+    """A heading for a report that has none: the names of one's own runs or studies."""
     if reproduces:
         return "A reproduction of GPT-1"
     names = [*short_names(runs.pretrained), *(run.task for run in runs.finetuned)]
-    names = list(dict.fromkeys(names))
+    names = list(dict.fromkeys(names)) or [study.title for study in runs.studies]
     more = len(names) - _MOST_NAMES
     named = ", ".join(names[:_MOST_NAMES])
     return f"{named} and {more} more" if more > 0 else named
@@ -120,12 +120,12 @@ def _title(runs: ReportedRuns, reproduces: bool) -> str:
 # --- commands for missing results -----------------------------------------------
 
 
-def _missing(runs: ReportedRuns, preset: str, what: str) -> list[Block]:
-    """The command for what runs of a preset lack; nothing if there are none.
+def _missing(runs: Sequence[Finished], preset: str, what: str) -> list[Block]:
+    """What runs of a preset lack, and the command that makes it.
 
-    So a command is only named for what somebody has begun.
+    Without a run of the preset there is none: nobody has asked for it.
     """
-    begun = [run for run in runs.finetuned if run.config.preset == preset]
+    begun = [run for run in runs if run.config.preset == preset]
     if not (begun and what):
         return []
     kind = "transformer" if preset == "ablations" else begun[0].kind
@@ -366,7 +366,7 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
             )
     tasks = dict.fromkeys(line.task for line in PAPER)
     left = ", ".join(TASKS[task].title for task in tasks if task not in done)
-    return [*blocks, *_missing(runs, "all", left)]
+    return [*blocks, *_missing(runs.finetuned, "all", left)]
 
 
 def as_in_paper(runs: Sequence[Finished]) -> list[Finished]:
@@ -467,12 +467,12 @@ def _comparison(runs: ReportedRuns, compared: Comparison) -> ReportSection:
         blocks.append(compared.table(scores))
         columns = ", ".join(compared.lacking(scores))
         what = f"in the table above, the columns {columns}" if columns else ""
-        blocks += _missing(runs, compared.suite, what)
+        blocks += _missing(own, compared.suite, what)
     if blocks and compared.paper:
         blocks.append(compared.paper)
     if not blocks:
         what = f"runs that differ in {compared.label}"
-        blocks = _missing(runs, compared.suite, what)
+        blocks = _missing(runs.finetuned, compared.suite, what)
     return ReportSection(compared.title, blocks)
 
 
@@ -595,15 +595,16 @@ def describe_configs(configs: Sequence[FinetuneConfig]) -> str:
     keys -= {"preset", "tasks", "seeds"}
     keys = {key for key in keys if not key.startswith("suite.")}
     flat = [flatten(config.to_dict()) for config in configs]
-    shared = [key for key in sorted(keys) if all(v[key] == flat[0][key] for v in flat)]
-    apart = sorted(keys.difference(shared))
+    chosen = [{key: values[key] for key in sorted(keys)} for values in flat]
     groups: dict[tuple[str, ...], list[FinetuneConfig]] = {}
-    for config, values in zip(configs, flat, strict=True):
-        cells = tuple(_value(values[key]) for key in apart)
-        groups.setdefault(cells, []).append(config)
+    apart = _apart(chosen)
+    for config, values in zip(configs, apart, strict=True):
+        groups.setdefault(tuple(map(_value, values.values())), []).append(config)
     body = [[_tasks_and_seeds(alike), *cells] for cells, alike in groups.items()]
-    lines = markdown_table(["tasks (seeds)", *apart], body, text_columns=1 + len(apart))
-    return f"{lines}\n\nAll of them:\n\n{_values({k: flat[0][k] for k in shared})}"
+    header = ["tasks (seeds)", *apart[0]]
+    lines = markdown_table(header, body, text_columns=len(header))
+    shared = {key: value for key, value in chosen[0].items() if key not in apart[0]}
+    return f"{lines}\n\nAll of them:\n\n{_values(shared)}"
 
 
 def _tasks_and_seeds(configs: Sequence[FinetuneConfig]) -> str:
