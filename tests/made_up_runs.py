@@ -85,11 +85,14 @@ def finished_result(task, score, **more):
     }
 
 
-def write_finished(folder, task="sst2", score=0.75, seed=0, result=None, **overrides):
-    """A finished fine-tuned run."""
+def write_finished(
+    folder, task="sst2", score=0.75, seed=0, result=None, preset=None, **overrides
+):
+    """A finished fine-tuned run, on its own or one of a preset with several."""
     given = {"init_from": "runs/pretrain/small", "seeds": (seed,), **overrides}
     config = load_config(task, file="finetune", **given).to_dict()
     config["model"] |= SIZES
+    config["preset"] = preset or config["preset"]
     write_json(folder / "config.json", {**RUN_FOLDER.stamp(), **config})
     write_json(folder / "results.json", result or finished_result(task, score))
     return folder

@@ -49,17 +49,11 @@ from gpt1_jax.parallel.processes import (
     host_rows,
     is_main_process,
 )
-from gpt1_jax.report import figures
+from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.loss_plot import plot_loss
 from gpt1_jax.report.own_tasks import own_results
 from gpt1_jax.report.plots import save_figure
-from gpt1_jax.report.scores import (
-    ablations_table,
-    aux_weight_scores,
-    layer_transfer_scores,
-    results_table,
-    score_table,
-)
+from gpt1_jax.report.scores import results_table, score_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
@@ -666,22 +660,25 @@ def _summary(
     runs = suite.finished(results)
     if runs and all(run.is_own for run in runs) and compare in ("", "scratch"):
         return own_results(runs)
-    scores = score_table(runs, [run.variant for run, _ in results])
-    text = results_table(scores, skipped)
-    return f"{ablations_table(runs)}\n{text}" if compare == "ablations" else text
+    text = results_table(
+        score_table(runs, [run.variant for run, _ in results]), skipped
+    )
+    compared = COMPARISONS.get(compare)
+    if compared and not compared.has_figure:
+        text = f"{compared.table(compared.scores(runs))}\n\n{text}"
+    return text
 
 
 def _draw(compare: str, runs: list[Finished], folder: epath.Path, figure: str) -> None:
     """Draws the scores of a comparison that has a figure, if there are any."""
-    if compare == "layer_transfer":
-        scores, draw = layer_transfer_scores(runs), figures.layer_transfer
-    elif compare == "aux_lm_weight":
-        scores, draw = aux_weight_scores(runs), figures.aux_lm_weight
-    else:
+    compared = COMPARISONS.get(compare)
+    if not (compared and compared.has_figure):
         return
+    scores = compared.scores(runs)
     if not scores.empty:
+        draw = functools.partial(compared.draw, scores)
         path = folder / "plots" / f"{compare}{figure}"
-        if plot := save_figure(lambda: draw(scores), path, scores):
+        if plot := save_figure(draw, path, scores):
             say(f"Plot: {plot}")
 
 

@@ -30,7 +30,7 @@ def run(config: ReportConfig, workdir: str) -> None:
     today = datetime.date.today()
     date = f"{today.day} {today:%B %Y}"
     runs = read_runs(config.folders, studies)
-    document = make_report(runs, config.title, date)
+    document = make_report(runs, config.title, date, config.figure)
     page.write_report(document, folder, [each.picture for each in runs.studies])
     show_line(
         f"Report: {folder / page.HTML_FILE}\nMarkdown: {folder / page.MARKDOWN_FILE}"

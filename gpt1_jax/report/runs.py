@@ -16,7 +16,7 @@ from gpt1_jax.report.studies import (
 )
 from gpt1_jax.runs.folder import locate_run
 from gpt1_jax.runs.pretrained import Pretrained, read_pretrained
-from gpt1_jax.runs.run_folder import find_folders, real_path
+from gpt1_jax.runs.run_folder import RunFolder, find_folders, real_path
 
 
 class ReportedRuns(NamedTuple):
@@ -62,18 +62,28 @@ def read_runs(places: Sequence[str], studies: Mapping[str, Study]) -> ReportedRu
         if not used & own.keys():
             raise FileNotFoundError(
                 f"{root} holds neither a pre-trained run, nor a finished fine-tuned "
-                "one, nor the scores of a study; leave it out of config.runs."
-                f"{_on_unknown_jobs(own.values())}"
+                f"one, nor the scores of a study{_describe(root, own.values())}"
             )
     return ReportedRuns(pretrained, finetuned, evaluations)
 
 
-def _on_unknown_jobs(folders: Iterable[epath.Path]) -> str:
-    """A sentence on results of jobs of other packages, if there are any."""
-    jobs = {job for folder in folders if (job := job_of_results(folder))} - {*JOBS}
-    if not jobs:
-        return ""
-    return (
-        f" It holds results of the job {min(jobs)!r:.80}, which is unknown here; if "
-        "that is a study of yours, name its module in config.studies."
-    )
+def _describe(root: epath.Path, folders: Iterable[epath.Path]) -> str:
+    """What a folder holds that is nothing for a report; the end of a sentence."""
+    folders = list(folders)
+    if others := {job for each in folders if (job := job_of_results(each))} - {*JOBS}:
+        return (
+            f"; it holds results of the job {min(others)!r:.80}, which is unknown "
+            "here: if that is a study of yours, name its module in config.studies."
+        )
+    if begun := [job for each in folders if (job := RunFolder(each).job)]:
+        return (
+            f" but a job {begun[0]!r:.80} without results: the command that began it "
+            "goes on with it."
+        )
+    files = sorted(path.name for path in root.iterdir() if path.is_file())
+    if files:
+        return (
+            f" but {', '.join(files[:3])}: a report shows scores, not tables of words, "
+            "features, batches, pages or checks; leave it out of config.runs."
+        )
+    return "; leave it out of config.runs."

@@ -162,7 +162,7 @@ def test_a_baseline_stands_beside_the_run_in_a_report(
     runs = read_runs([str(tmp_path / "out")], {})
     sections = {each.title: each for each in make_report(runs, "", "").sections}
     _, picture, text = sections["Interventions"].blocks
-    assert picture.draw().axes and "#### ellipsis, " in text.markdown
+    assert picture.draw().axes and "#### ellipsis, " in text
 
 
 def test_what_a_report_cannot_show_is_damage(study, tmp_path):

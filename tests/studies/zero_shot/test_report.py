@@ -4,7 +4,7 @@ import pytest
 from made_up_runs import write_zero_shot, zero_shot_scores
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.report.page import Picture, Text
+from gpt1_jax.report.page import Picture
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.sections import make_report
 from gpt1_jax.studies.zero_shot.scores import STUDY
@@ -24,7 +24,7 @@ def section_of(folder):
 
 
 def text_of(section):
-    return "\n\n".join(b.markdown for b in section.blocks if isinstance(b, Text))
+    return "\n\n".join(b for b in section.blocks if isinstance(b, str))
 
 
 def pictures(section):
