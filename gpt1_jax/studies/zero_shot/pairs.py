@@ -8,6 +8,7 @@ from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.studies import Study
 from gpt1_jax.report.study_scores import (
+    at_levels,
     draw_scores,
     scores_table,
     with_published,
@@ -87,9 +88,7 @@ def _means(scores: Any, *levels: str) -> Any:
       scores: as `_of_paradigms` returns them.
       levels: columns of groups: "all", "field", "term" or "line".
     """
-    import pandas as pd
-
-    named = pd.concat([scores.assign(group=scores[level]) for level in levels])
+    named = at_levels(scores, levels)
     keys = ["run", "set", "is_baseline", "step", "at", "group"]
     means = named.groupby(keys, sort=False).agg(
         paradigms=("score", "size"),
