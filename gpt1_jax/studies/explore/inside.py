@@ -87,7 +87,7 @@ def look_inside(
         with jax.default_matmul_precision("highest"):
             read = _read(model, vocab_size, num_expected, num_sources, params, tokens)
         begins = np.full(length, total - known, np.int32)
-        read = Inside(*jax.device_get(read), begins)
+        read = Inside(*jax.device_get(read), begins=begins)
         new = slice(known, len(window.ids))
         found.append(
             Inside(
