@@ -46,12 +46,12 @@ SHARED_BY_STUDIES = {
     path.stem for path in (PACKAGE / "studies").glob("*.py") if path.stem != "__init__"
 }
 DOORS = {"studies": {"eval_harness"}}
-FIGURES = {"report", "studies/figures.py", "studies/*/figure.py"}
+FIGURES = {"report", "studies/*/figure.py"}
 ONLY_IN = {
-    "flax": {"model"},
+    "flax": {"model", "interop/names.py"},
     "orbax": {"runs/checkpoints.py"},
     "huggingface_hub": {
-        f"interop/{name}.py" for name in ("datasets", "hub", "publish", "repository")
+        f"interop/{name}.py" for name in ("hub", "hub_files", "publish", "repository")
     },
     "matplotlib": FIGURES,
     "pandas": {*FIGURES, "studies/*/table.py", "studies/reading_times/gain.py"},
@@ -75,8 +75,7 @@ WRITERS = {
     "data/tables.py": {"File", "ZipFile", "open"},  # in a partial file
     "finetuning/submission.py": {"ZipFile"},  # in memory
     "interop/openai.py": {"save"},  # in memory
-    "report/figures.py": {"savefig"},  # in memory
-    "report/loss_plot.py": {"savefig"},  # in memory
+    "report/plots.py": {"savefig"},  # in memory
     "runs/tensorboard.py": {"SummaryWriter"},  # in the run folder, under new names
 }
 WRITING = {

@@ -20,19 +20,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
+from gpt1_jax.studies.minimal_pairs.table import group_means, pair_scores
+from gpt1_jax.studies.zero_shot.table import zero_shot_scores
 
 from benchmarks import harness
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.formats import RESULTS
-from gpt1_jax.report.loss_plot import new_figure
+from gpt1_jax.report.plots import new_figure, scale_updates
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.pretrained import read_pretrained
 from gpt1_jax.runs.run_folder import find_folders
-from gpt1_jax.studies.figures import scale_updates
-from gpt1_jax.studies.minimal_pairs.table import group_means, pair_scores
-from gpt1_jax.studies.zero_shot.table import zero_shot_scores
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import TASKS
 

@@ -43,7 +43,7 @@ class Job(NamedTuple):
 # on demand. A study is a folder, a file in configs/ and a line here.
 STUDIES: Mapping[str, str] = {
     "zero_shot": "zero_shot:ZeroShotConfig",
-    "minimal_pairs": "minimal_pairs:MinimalPairsConfig",
+    "minimal_pairs": "zero_shot:MinimalPairsConfig",
     "interventions": "interventions:InterventionsConfig",
     "babylm": "babylm:BabyLMConfig",
     "surprisal": "words:SurprisalConfig",

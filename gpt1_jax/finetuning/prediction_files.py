@@ -22,26 +22,16 @@ def write_predictions(
     probabilities: np.ndarray | None = None,
     *,
     with_text: bool = False,
-    log_probs: np.ndarray | None = None,
 ) -> None:
     """Writes predictions of any task, in the format of the file's suffix.
 
-    For each example, a `.jsonl` file holds "id" (the source's, or else the number of
-    its row from 0), "subset", "text" if `with_text`, "prediction" (a label's name, or a
-    score), "label" if it is known and, if they are given, "probabilities" by label and
-    "log_probs" of the answers in the order of the labels. A `.tsv` or `.csv` file has a
-    header and the same in columns, one for each text and probability. A `.tsv` file has
-    no quotes, and a space for each tab or line end in a text.
+    A `.jsonl` file holds the objects that `prediction_rows` makes. A `.tsv` or `.csv`
+    file has a header and the same in columns, one for each text and probability. A
+    `.tsv` file has no quotes, and a space for each tab or line end in a text.
 
     Args:
       path: the file to write; its folder is made if it is missing.
-      task: the task, which names texts and labels.
-      examples: the N examples.
-      predictions: [N] label numbers, or scores if the task has no labels.
-      probabilities: [N, labels], or None.
-      with_text: whether to include the texts.
-      log_probs: [N, A], nats, for a `.jsonl` file; or None. Minus infinity stands for
-        an answer that an example does not have.
+      task, examples, predictions, probabilities, with_text: as `prediction_rows`.
 
     Raises:
       UserError: if a number is not finite, the suffix is unknown, or two columns of a
@@ -50,6 +40,44 @@ def write_predictions(
     check_format(path)
     if with_text:
         check_columns(path, task)
+    rows = prediction_rows(
+        task, examples, predictions, probabilities, with_text=with_text
+    )
+    if (suffix := _suffix(path)) == ".jsonl":
+        write_json_lines(path, rows)
+    else:
+        write_whole(path, format_table(_table(rows), suffix))
+
+
+def prediction_rows(
+    task: Task,
+    examples: Sequence[Example],
+    predictions: np.ndarray | Sequence[float],
+    probabilities: np.ndarray | None = None,
+    *,
+    with_text: bool = False,
+    log_probs: np.ndarray | None = None,
+) -> list[dict[str, Any]]:
+    """The predictions of any task, ready for JSON.
+
+    Args:
+      task: the task, which names texts and labels.
+      examples: the N examples.
+      predictions: [N] label numbers, or scores if the task has no labels.
+      probabilities: [N, labels], or None.
+      with_text: whether to include the texts.
+      log_probs: [N, A] of answers, nats, or None. Minus infinity stands for an answer
+        that an example does not have.
+
+    Returns:
+      For each example "id" (the source's, or else the number of its row from 0),
+      "subset", "text" if `with_text`, "prediction" (a label's name, or a score),
+      "label" if it is known and, if they are given, "probabilities" by label and
+      "log_probs" of the answers in the order of the labels.
+
+    Raises:
+      UserError: if a number is not finite.
+    """
     values = check_numbers("predictions", predictions, examples)
     if probabilities is not None:
         num_labels = len(task.target.labels)
@@ -73,10 +101,7 @@ def write_predictions(
             row = log_probs[number]
             line["log_probs"] = row[np.isfinite(row)].tolist()
         lines.append(line)
-    if (suffix := _suffix(path)) == ".jsonl":
-        write_json_lines(path, lines)
-    else:
-        write_whole(path, format_table(_table(lines), suffix))
+    return lines
 
 
 _SUFFIXES = (".jsonl", ".tsv", ".csv")

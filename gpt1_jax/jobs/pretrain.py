@@ -31,6 +31,7 @@ from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import about, say
 from gpt1_jax.runs.forms import choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, schedule_milestones
+from gpt1_jax.runs.outputs import check_figure
 from gpt1_jax.runs.records import (
     SESSIONS_FILE,
     Throughput,
@@ -91,6 +92,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
     """
     folder = run_folder.locate_run(workdir)
     refuse_name(folder, to_save=True)
+    check_figure(config.figure)
     check_optimizer(config.optimizer)
     with lock.owned(folder):
         config, origin = resolve_origin(config, folder)
@@ -104,8 +106,10 @@ def run(config: PretrainConfig, workdir: str) -> None:
         first_step = fit(prepared)
         if is_main_process():
             say(_what_was_done(folder, first_step, last_step, was_evaluated))
-            if plot_loss := _find_guest("plot of the loss"):
-                say(f"Loss curve: {plot_loss(folder, 'loss', 'nats per token')}")
+            plot_loss = _find_guest("plot of the loss")
+            drawn = folder, "loss", "nats per token", None, config.figure
+            if plot_loss and (plot := plot_loss(*drawn)):
+                say(f"Loss curve: {plot}")
 
 
 def _what_was_done(

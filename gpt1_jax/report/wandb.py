@@ -110,8 +110,8 @@ class Wandb:
         with self._guarded():
             if error is None:
                 folder = epath.Path(self._folder.parent)
-                picture = plot_loss(folder, *self._plotted)
-                self._run.log({"loss_plot": wandb.Image(os.fspath(picture))})
+                if picture := plot_loss(folder, *self._plotted):
+                    self._run.log({"loss_plot": wandb.Image(os.fspath(picture))})
             elif isinstance(error, Stopped):
                 self._run.mark_preempting()
             _finish(self._run, exit_code=0 if error is None else 1)

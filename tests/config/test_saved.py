@@ -59,6 +59,7 @@ NEWER = {  # than 1.0.0
         "data.document_separator": "",
         "checkpoint.every_minutes": 0.0,
         "log.wandb": False,
+        "figure": ".png",
     },
     "finetune": {
         "data.skip_empty": False,
@@ -66,6 +67,7 @@ NEWER = {  # than 1.0.0
         "custom.template": "",
         "checkpoint.every_minutes": 0.0,
         "log.wandb": False,
+        "figure": ".png",
     },
     "convert": {
         "push_to": "",
@@ -74,6 +76,9 @@ NEWER = {  # than 1.0.0
         "push_license": "",
         "push_language": (),
     },
+    "zero_shot": {"figure": ".png"},
+    "minimal_pairs": {"figure": ".png"},
+    "reading_times": {"figure": ".png"},
 }
 OF_1_0 = {name: run for name, *run in make.RUNS if name not in ("exported", "suite")}
 
@@ -232,8 +237,9 @@ def test_a_users_own_file_with_the_keys_of_1_0_still_works(job):
     """A copy of a file of 1.0, which listed every key."""
     copy, today = values(job), config_lib.load(values(job))
     for key in NEWER[job]:
-        section, name = key.split(".")
-        del copy[section][name]
+        *sections, name = key.split(".")
+        section = copy[sections[0]] if sections else copy
+        del section[name]
     copy["mesh"]["tensor_parallelism"] = 1
     if job == "pretrain":
         copy["data"]["jsonl_field"] = copy["data"].pop("text_field")

@@ -23,8 +23,8 @@ from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import VERIFICATION
 from gpt1_jax.interop import hugging_face, openai
+from gpt1_jax.interop.foreign import TOKENIZER_FOLDER
 from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
-from gpt1_jax.jobs.convert import TOKENIZER_FOLDER
 from gpt1_jax.jobs.pretrain import prepare_run
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
     DEFAULT,
+    FIGURE_SUFFIXES,
     File,
     Limit,
     LocalFile,
@@ -56,8 +57,9 @@ class SurprisalConfig(WordsConfig, InputConfig):
     output: Annotated[
         LocalFile, ends_in(".csv", ".tsv", ".npz", optional=True, device=True)
     ] = ""
-    # A .png file: the first words, and the mean at each step.
-    plot: Annotated[File, ends_in(".png", optional=True)] = ""
+    # A .png, .svg or .pdf file: the first words, and the mean at each step. The numbers
+    # are in a .csv file beside it.
+    figure: Annotated[File, ends_in(*FIGURE_SUFFIXES, optional=True)] = ""
 
     def __post_init__(self):
         super().__post_init__()
@@ -71,6 +73,11 @@ class SurprisalConfig(WordsConfig, InputConfig):
             not self.words_column or self.punctuation == "with_word",
             "config.punctuation='apart' would make several rows of a word, and "
             "words that are given stay one row each: leave it at with_word.",
+        )
+        require(
+            self.figure not in FIGURE_SUFFIXES,
+            f"config.figure={self.figure!r} names no file; set it to a name with this "
+            f"ending, such as surprisal{self.figure}.",
         )
 
 

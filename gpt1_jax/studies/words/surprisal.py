@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.data.files import locate
@@ -20,10 +19,10 @@ from gpt1_jax.data.tables import ATTRIBUTES, Row, TableWriter, format_table, ope
 from gpt1_jax.data.words import POSITION, SURPRISAL, Word
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.surprisal import score_words, word_windows
-from gpt1_jax.report.loss_plot import save_figure
+from gpt1_jax.report.plots import save_figure
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.outputs import check_output_file, say_wrote
+from gpt1_jax.runs.outputs import check_figure, check_output_file, say_wrote
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.steps import each_step
 from gpt1_jax.studies.words.config import SurprisalConfig
@@ -36,9 +35,10 @@ _DRAWN = 30  # words in the picture
 
 def check_output(config: SurprisalConfig) -> None:
     """Refuses files that cannot be written, or would replace the input."""
-    for name in ("output", "plot"):
-        if path := getattr(config, name):
-            check_output_file(locate(path), f"--config.{name}=FILE", config.input)
+    if config.output:
+        check_output_file(locate(config.output), "--config.output=FILE", config.input)
+    if config.figure:
+        check_figure(config.figure, config.input)
 
 
 def check_columns(config: SurprisalConfig, word: Word) -> None:
@@ -88,9 +88,8 @@ def write(
         for summary in summaries:
             say(summary.sentence(unit), beside_output=is_device(config.output))
         say_wrote(config.output)
-    if config.plot:
-        _draw(locate(config.plot), summaries)
-        say_wrote(config.plot)
+    if config.figure and _draw(config, summaries):
+        say_wrote(config.figure)
 
 
 def _score(
@@ -176,16 +175,30 @@ class _Printed(TableWriter):
         self._begun = True
 
 
-def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:
-    """Saves a picture of the first words, with the means of several steps."""
-    words = [word.word for word in summaries[0].first]
-    bits = [[word.bits for word in summary.first] for summary in summaries]
-    if not words:
+def _draw(config: SurprisalConfig, summaries: Sequence[_Summary]) -> bool:
+    """Saves a picture of the first words, with the means of several steps, if it can.
+
+    Raises:
+      UserError: if there is no word to draw.
+    """
+    first = summaries[0].first
+    if not first:
         raise UserError("No word has a surprisal that could be drawn.")
-    if len(summaries) > 1:
-        steps = [summary.step for summary in summaries]
-        means = [summary.mean for summary in summaries]
-        figure = surprisal_by_step(words, bits, steps, means)
-    else:
-        figure = surprisal_of_words(words, bits[0])
-    save_figure(figure, path)
+    words, items = [word.word for word in first], [word.line for word in first]
+    bits = [[word.bits for word in step.first] for step in summaries]
+    steps, means = zip(*((each.step, each.mean) for each in summaries), strict=True)
+
+    def draw() -> Any:
+        if len(steps) > 1:
+            return surprisal_by_step(words, bits, steps, means, items)
+        return surprisal_of_words(words, bits[0], items)
+
+    path, numbers = locate(config.figure), None
+    # The table of all words may have the name that the figure's numbers would have.
+    if not config.output or locate(config.output) != path.with_suffix(".csv"):
+        numbers = [
+            {"step": step, "item": item, "word": word, "bits": of_word, "mean": mean}
+            for step, mean, of_step in zip(steps, means, bits, strict=True)
+            for item, word, of_word in zip(items, words, of_step, strict=True)
+        ]
+    return save_figure(draw, path, numbers) is not None

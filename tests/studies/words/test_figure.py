@@ -1,5 +1,7 @@
 """What the figures of surprisal show."""
 
+import itertools
+
 import numpy as np
 import pytest
 from drawn import png, texts
@@ -51,3 +53,37 @@ def test_surprisal_at_many_steps_has_no_numbers():
     steps = range(1, 21)
     figure = surprisal_by_step(["a"], [[1.0]] * 20, steps, [1.0] * 20)
     assert png(figure) and not texts(figure.axes[1].texts)
+
+
+def test_a_line_stands_between_items():
+    words, items = ["a", "b", "c", "d"], [1, 1, 2, 2]
+    (axes,) = surprisal_of_words(words, [1.0] * 4, items).axes
+    (line,) = axes.lines
+    left, right = axes.patches[1], axes.patches[2]
+    assert left.get_x() + left.get_width() < line.get_xdata()[0] < right.get_x()
+    figure = surprisal_by_step(words, [[1.0] * 4] * 2, [1, 2], [1.0, 1.0], items)
+    (line,) = figure.axes[1].lines
+    assert [*line.get_ydata()] == [1.5, 1.5]
+
+
+def test_labels_have_no_blanks_at_their_ends():
+    words = ["old ", " man\n", " "]
+    figure = surprisal_by_step(words, [[1.0] * 3] * 2, [1, 2], [1.0, 1.0])
+    assert texts(figure.axes[1].get_yticklabels()) == ["old", "man", "' '"]
+
+
+def test_a_small_difference_of_means_looks_small():
+    figure = surprisal_by_step(["a"], [[8.0], [8.0]], [1, 2], [8.06, 8.0])
+    low, high = figure.axes[0].get_ylim()
+    assert low == 0 and high > 8
+
+
+def test_labels_of_many_steps_do_not_touch():
+    steps = range(0, 50_000, 250)
+    figure = surprisal_by_step(["a"] * 9, [[1.0] * 9] * 200, steps, [1.0] * 200)
+    png(figure)
+    labels = figure.axes[1].get_xticklabels()
+    assert texts(labels)[-1] == "49,750"
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+    assert figure.get_figwidth() < 12

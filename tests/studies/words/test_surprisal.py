@@ -170,7 +170,7 @@ def test_all_rows_are_one_text_unless_a_column_tells_them_apart(ask, tmp_path):
 def test_all_steps_are_each_step_in_turn(ask, text_file, tmp_path):
     together = tmp_path / "all.csv"
     picture = tmp_path / "new" / "all.png"
-    out = ask(input=text_file, step="all", output=str(together), plot=str(picture))
+    out = ask(input=text_file, step="all", output=str(together), figure=str(picture))
     assert "step 8: 9 words" in out and "step 12: 9 words" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     lines = together.read_text().splitlines(keepends=True)
@@ -205,11 +205,30 @@ def test_the_text_is_encoded_once_for_all_steps(ask, tmp_path, monkeypatch, give
 
 
 def test_the_picture_of_one_step_has_its_first_words(ask, tmp_path):
-    ask(text=TEXT, plot=str(tmp_path / "a.png"))
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    ask(text="It was\na dog", figure=str(tmp_path / "a.svg"))
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+    header, *rows = (tmp_path / "a.csv").read_text().splitlines()
+    assert header == "step,item,word,bits,mean"
+    assert [row.split(",")[1:3] for row in rows] == [
+        ["1", "It"],
+        ["1", "was"],
+        ["2", "a"],
+        ["2", "dog"],
+    ]
     with pytest.raises(ValueError, match="No word has a surprisal"):
-        how = {"first_word": "unscored", "plot": str(tmp_path / "b.png")}
+        how = {"first_word": "unscored", "figure": str(tmp_path / "b.png")}
         ask(text="abcd", **how)
+
+
+def test_numbers_of_the_picture_replace_neither_the_table_nor_the_text(ask, tmp_path):
+    how = {"figure": str(tmp_path / "a.png"), "output": str(tmp_path / "a.csv")}
+    ask(text="It was", **how)
+    assert (tmp_path / "a.csv").read_text().startswith("step,line,sentence,")
+    (tmp_path / "words.csv").write_text("word\nIt\n")
+    how = {"input": str(tmp_path / "words.csv"), "words_column": "word"}
+    with pytest.raises(FileExistsError, match=r"would replace .*words\.csv"):
+        ask(figure=str(tmp_path / "words.pdf"), **how)
+    assert (tmp_path / "words.csv").read_text() == "word\nIt\n"
 
 
 # --- bad input ------------------------------------------------------------------
@@ -253,7 +272,10 @@ def test_bad_text_is_refused_and_nothing_harmed(
             {"text": "a", "output": "a.xlsx"},
             r"output='a.xlsx' must end in .csv or .tsv or .npz",
         ),
-        ({"text": "a", "plot": "a.pdf"}, r"plot='a.pdf' must end in .png"),
+        (
+            {"text": "a", "figure": "a.gif"},
+            r"figure='a.gif' must end in .png or .svg or .pdf",
+        ),
         ({"text": "a", "words_column": "w"}, "does nothing without config.input"),
         ({"input": "a.csv", "text_column": "w"}, "without config.words_column"),
         ({"input": "no/such.txt"}, "no/such.txt cannot be read"),

@@ -13,12 +13,12 @@ from tiny_tasks import read_lines, write_lines
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.report.markdown import escape_strings
+from gpt1_jax.report.study_scores import long_table
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
-from gpt1_jax.studies.minimal_pairs import job as minimal_pairs
-from gpt1_jax.studies.minimal_pairs.table import pair_scores, pairs_tables
 from gpt1_jax.studies.pairs import select_pairs
+from gpt1_jax.studies.zero_shot import job as zero_shot
+from gpt1_jax.studies.zero_shot.pairs import STUDY
 
 TERMS = ("ellipsis", "anaphor_agreement")
 
@@ -68,7 +68,7 @@ def score(pretrained, blimp, corpus_dir, tmp_path, capsys):
             **values,
         }
         config = load_config(tasks, file="minimal_pairs", **overrides)
-        minimal_pairs.run(config_lib.load(config.to_dict()), str(tmp_path / to))
+        zero_shot.run(config_lib.load(config.to_dict()), str(tmp_path / to))
         return capsys.readouterr().out
 
     return run
@@ -137,15 +137,15 @@ def test_tables_and_figures_are_written(score, pretrained_lstm, tmp_path):
 
 
 def test_names_of_runs_and_of_paradigms_are_escaped_once():
-    """The engine escapes texts, but the names of tasks and paradigms are keys."""
+    """Also those of tasks and paradigms, which are the user's own."""
     values = {"n": 3, "accuracy": 0.5, "standard_error": 0.1, "ties": 0}
-    tasks = {"<b>": {"paradigms": {"<i>": values}}}
+    tasks = {"<b>": {"n": 3, "paradigms": {"<i>": values}}}
     checkpoints = [{"step": 8, "tasks": tasks}]
     runs = [
         {"init_from": name, "kind": "lstm", "checkpoints": checkpoints}
         for name in ("a_b&c<i>x", "other")
     ]
-    table = pairs_tables(pair_scores(escape_strings(runs)))
+    table = STUDY.table(long_table(runs, STUDY.rows), None)
     assert r"| a_b\&c\<i\>x, step 8 | other, step 8 |" in table
     assert r"| \<b\> | 1 | 3 |" in table and r"| \<i\> | 3 |" in table
 
@@ -211,7 +211,8 @@ def test_long_items_are_counted(score, tmp_path):
     row = {"sentence_good": long, "sentence_bad": f"{long} h"}
     path = write_lines(tmp_path / "long.jsonl", [row])
     own = {"data.files": str(path), "data.source": "files", "data.dir": ""}
-    assert "1 item longer than 40 tokens: read in windows" in score("custom", **own)
+    out = score("custom", **own)
+    assert "long: 1 example of 1 longer than 40 tokens: read in windows" in out
     (run,) = results(tmp_path / "out")["runs"]
     assert run["checkpoints"][0]["tasks"]["long"]["num_long"] == 1
 
