@@ -29,7 +29,7 @@ _FETCH: Mapping[str, str] = {"hf": "gpt1_jax.interop.hub:fetch"}
 # What makes a file of a tokenizer's address. It takes the address and its key.
 _FETCH_TOKENIZER: Mapping[str, str] = {"hf": "gpt1_jax.interop.hub:fetch_tokenizer"}
 # What makes the paths of files of the address of a dataset. Arguments as above.
-_FETCH_FILES: Mapping[str, str] = {"hf": "gpt1_jax.interop.datasets:fetch_files"}
+_FETCH_FILES: Mapping[str, str] = {"hf": "gpt1_jax.interop.hub_files:fetch_files"}
 _NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 
 

@@ -150,16 +150,14 @@ def _check_limits() -> None:
 
 
 def _check() -> tuple[JobConfig, str]:
-    """The configuration, with what it names fetched, and the folder to write to.
+    """The configuration and the folder to write to.
 
     Raises:
-      UserError: if a value is impossible, or a path cannot be opened.
+      UserError: if a value is impossible, or the folder cannot be opened.
     """
-    config = addresses.resolve(config_lib.load(_CONFIG.value.to_dict()))
+    config = config_lib.load(_CONFIG.value.to_dict())
     if config.writes_folder or getattr(config, "output", ""):
         streams.output_may_fail()
-    for key, path, local in places(config):
-        files.locate(path, key, local=local)
     workdir = _WORKDIR.value or config.default_workdir
     check_encodable(workdir, "--workdir")
     files.locate(workdir, "--workdir")
@@ -179,8 +177,12 @@ def _run(config: JobConfig, workdir: str) -> None:
         # Before signals are caught: an import could swallow their exception.
         job = config_lib.find_job(config.job).import_module()
         _find_trackers(config)
-        with signals.catch(_quit_at_once), own_settings():
+        with signals.catch(_quit_at_once) as signal, own_settings():
             _join(config, workdir)
+            with signal.quitting():
+                config = addresses.resolve(config)
+            for key, path, local in places(config):
+                files.locate(path, key, local=local)
             job.run(config, workdir)
     except signals.Stopped as stopped:
         _say(f"gpt1_jax: {stopped} Run the same command again to resume.")

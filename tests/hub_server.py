@@ -31,7 +31,7 @@ class HubServer(http.server.ThreadingHTTPServer):
     `private` names need the token "secret", `gated` names more than that. `requests`
     holds what was asked for. `cut` cuts the content of files after that many bytes,
     once; `broken` answers everything with 503, and `answers` a request by a part of its
-    line, with a status, {"POST /api/repos": 500}, or the JSON of any other value.
+    line, with a status, {"POST /api/repos": 500}, a status and JSON, or JSON alone.
     `spoil` changes the content of a file on its way, given its name, and `misstate` the
     answer about a repository.
 
@@ -193,7 +193,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _send_instead(self, answer):
         if isinstance(answer, int):
             return self._send(answer)
-        self._send_value(answer)
+        status, value = answer if isinstance(answer, tuple) else (200, answer)
+        self._send_value(value, status)
 
     def _role(self):
         token = (self.headers.get("authorization") or "").removeprefix("Bearer ")

@@ -48,10 +48,10 @@ SHARED_BY_STUDIES = {
 DOORS = {"studies": {"eval_harness"}}
 FIGURES = {"report", "studies/*/figure.py"}
 ONLY_IN = {
-    "flax": {"model"},
+    "flax": {"model", "interop/names.py"},
     "orbax": {"runs/checkpoints.py"},
     "huggingface_hub": {
-        f"interop/{name}.py" for name in ("datasets", "hub", "publish", "repository")
+        f"interop/{name}.py" for name in ("hub", "hub_files", "publish", "repository")
     },
     "matplotlib": FIGURES,
     "pandas": {*FIGURES, "studies/*/table.py", "studies/reading_times/gain.py"},
@@ -62,8 +62,8 @@ ONLY_IN = {
     "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),
     "tensorboardX": {"runs/tensorboard.py"},
-    "wandb": {"report/wandb.py"},
-    "lm_eval": {"studies/lm_eval/model.py"},
+    "wandb": {"runs/wandb.py"},
+    "lm_eval": {"studies/eval_harness/model.py"},
 }
 # The second has a message of its own; the third is Python's, from 3.14 on.
 IN_NO_EXTRA = {"gpt1_jax", "torch", "compression"}
@@ -193,8 +193,8 @@ for name in names:
     assert {*result.stdout.split()} == {
         "gpt1_jax.data.parquet",
         "gpt1_jax.eval_harness",
-        "gpt1_jax.report.wandb",
-        "gpt1_jax.studies.lm_eval.model",
+        "gpt1_jax.runs.wandb",
+        "gpt1_jax.studies.eval_harness.model",
     }
 
 

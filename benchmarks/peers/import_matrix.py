@@ -98,6 +98,20 @@ def as_bin(parts: int) -> Callable[[Path], Model]:
     return write
 
 
+def beside_parts(folder: Path) -> Model:
+    """In one file, beside the parts of another model."""
+    saved(initializer_range=0.1, max_shard_size="100KB")(folder)
+    index = (folder / "model.safetensors.index.json").read_bytes()
+    parts = {path: path.read_bytes() for path in folder.glob("model-*")}
+    model = saved()(folder)  # which removes them
+    for path, content in parts.items():
+        path.write_bytes(content)
+    (folder / "model.safetensors.index.json").write_bytes(index)
+    load = transformers.OpenAIGPTLMHeadModel.from_pretrained
+    assert load(folder).lm_head.weight.equal(model.lm_head.weight)
+    return load(folder).eval()
+
+
 def resized(rows: int) -> Callable[[Path], Model]:
     """With rows of the token embedding for which the tokenizer has no entries."""
 
@@ -187,9 +201,16 @@ def _small(text: str, cache: str) -> dict[str, Any]:
 
 
 _wrapped = re.compile(r"^transformer\.h\.")
+
+
+def _in_2018(module: str) -> str:
+    return "g" if module.startswith("ln") else "w"
+
+
 KINDS: dict[str, Callable[[Path], Model]] = {
     "`model.safetensors`": saved(),
     "`model.safetensors` in parts": saved(max_shard_size="100KB"),
+    "`model.safetensors` beside parts of another": beside_parts,
     "`pytorch_model.bin`": as_bin(1),
     "`pytorch_model.bin` in parts": as_bin(3),
     "bfloat16": in_half,
@@ -204,6 +225,13 @@ KINDS: dict[str, Callable[[Path], Model]] = {
         lambda name: re.sub(
             r"(ln_\d)\.(weight|bias)",
             lambda m: f"{m[1]}.{'gamma' if m[2] == 'weight' else 'beta'}",
+            name,
+        )
+    ),
+    "`.g`, `.b` and `.w` (2018)": renamed(
+        lambda name: re.sub(
+            r"((?:ln|c)_\w+)\.(weight|bias)",
+            lambda m: f"{m[1]}.{_in_2018(m[1]) if m[2] == 'weight' else 'b'}",
             name,
         )
     ),

@@ -1,47 +1,43 @@
 """Models on the Hugging Face Hub, by name: hf://ORG/NAME or hf://ORG/NAME@REVISION.
 
-Of a tokenizer that is asked for by itself, only `tokenizer.json` is downloaded.
-
-A model is downloaded to the Hub's own cache, by its own client, which knows HF_TOKEN,
-HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE. Once for each commit it is converted to a run
-folder in our cache, from which every job can start without the Hub.
+A model is converted, once for each commit, to a run folder in our cache, from which
+every job can start without the Hub. Of a tokenizer that is asked for by itself, only
+`tokenizer.json` is downloaded.
 """
 
 import os
+import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from etils import epath
 
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.config.usage import CONFIGS
+from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data.files import make_folder, remove, remove_partial
 from gpt1_jax.data.owner import exclusive
 from gpt1_jax.errors import UserError
+from gpt1_jax.interop import foreign
 from gpt1_jax.interop import hugging_face as folders
 from gpt1_jax.interop.hugging_face_tokenizer import TOKENIZER_FILE
 from gpt1_jax.interop.repository import (
     COMMIT,
-    Listing,
+    Commit,
     Repository,
     fetch_files,
+    find_commit,
     is_path,
-    list_files,
 )
 from gpt1_jax.runs.checkpoint_files import Damaged, check_files, write_manifest
-from gpt1_jax.runs.folder import CONFIG_FILE
+from gpt1_jax.runs.console import say
 
 ADDRESS = re.compile(r"hf://([\w.-]+)/([\w.-]+?)(?:@([\w./-]+))?")
-_BESIDE_WEIGHTS = re.compile(  # what a model's folder holds besides
-    r"config\.json|tokenizer\.json|vocab\.json|merges\.txt|"
-    r"gpt1_jax_tokenizer/[\w.-]+"
-)
-_WEIGHTS = (  # the first kind that is there
-    re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"),
-    re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?"),
+_BESIDE_WEIGHTS = (  # what a model's folder holds besides, as patterns
+    *(folders.CONFIG_FILE, TOKENIZER_FILE, *foreign.HUGGING_FACE_BPE_FILES),
+    f"{foreign.TOKENIZER_FOLDER}/*",
 )
 
 
@@ -56,27 +52,27 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
     Raises:
       UserError: if there is no such model, or it cannot be reached or read.
     """
-    repository, named = _parse(address, key)
-    run = repository.folder / repository.revision
+    repository = _parse(address, key)
+    runs = Path(default_cache_dir()) / "hub" / repository.name.replace("/", "--")
+    run = runs / repository.revision
     if as_run and COMMIT.fullmatch(run.name) and _is_sound(run):  # it cannot move
         return os.fspath(run)
-    listing = list_files(repository, named)
-    run = repository.folder / listing.commit
+    commit = find_commit(repository)
+    run = runs / commit.name
     if as_run and _is_sound(run):
         return os.fspath(run)
-    snapshot = _download(repository, listing, named)
+    snapshot = _download(commit)
     if not as_run:
-        return snapshot
-    make_folder(repository.folder)
-    with exclusive(repository.folder, print):  # one of a job's processes converts
+        return os.fspath(snapshot)
+    make_folder(runs)
+    with exclusive(runs, say):  # one of a job's processes converts
         if not _is_sound(run):
-            remove_partial(repository.folder, run.name, older_than=0)
+            remove_partial(runs, run.name, older_than=0)
             if run.exists():
                 remove(run)  # damaged, or half made
-            _convert(snapshot, run, named)
+            _convert(snapshot, run, repository.named)
             write_manifest(epath.Path(run))
-            commit = listing.commit[:12]
-            print(f"{address} is commit {commit}, converted to {run}.", flush=True)
+            say(f"{address} is commit {run.name[:12]}, converted to {run}.")
     return os.fspath(run)
 
 
@@ -99,48 +95,50 @@ def fetch_tokenizer(address: str, key: str = "") -> str:
     Raises:
       UserError: if there is no such repository or file, or it cannot be reached.
     """
-    repository, named = _parse(address, key)
-    listing = list_files(repository, named)
-    if not (TOKENIZER_FILE in listing.files or listing.problem):
+    commit = find_commit(_parse(address, key))
+    if not (TOKENIZER_FILE in commit.digests or commit.problem):
         raise UserError(
-            f"{named} holds no {TOKENIZER_FILE}, of the `tokenizers` library. It "
-            f"has {', '.join(sorted(listing.files)[:5])}."
+            f"{commit.repository.named} holds no {TOKENIZER_FILE}, of the `tokenizers` "
+            f"library. It has {', '.join(sorted(commit.digests)[:5])}."
         )
-    folder = fetch_files(repository, listing, [TOKENIZER_FILE], named)
-    return os.fspath(folder / TOKENIZER_FILE)
+    return os.fspath(fetch_files(commit, [TOKENIZER_FILE]) / TOKENIZER_FILE)
 
 
-def _parse(address: str, key: str) -> tuple[Repository, str]:
-    """The repository at an address, and what messages call it."""
+def _parse(address: str, key: str) -> Repository:
+    """The repository at an address."""
     named = f"{key}={address!r}" if key else repr(address)
     parts = ADDRESS.fullmatch(address)
     if not (parts and is_path(parts[3] or "main")):
         raise UserError(f"{named} must be hf://ORG/NAME or hf://ORG/NAME@REVISION.")
-    return Repository(f"{parts[1]}/{parts[2]}", parts[3] or "main"), named
+    return Repository(f"{parts[1]}/{parts[2]}", parts[3] or "main", "model", named)
 
 
-def _download(repository: Repository, listing: Listing, named: str) -> str:
+def _download(commit: Commit) -> Path:
     """Downloads what a model consists of; the folder in the Hub's cache."""
-    wanted = _wanted(list(listing.files))
-    if folders.CONFIG_FILE in listing.files:
-        only = fetch_files(repository, listing, [folders.CONFIG_FILE], named)
-        check_architecture(epath.Path(only / folders.CONFIG_FILE), named)
-    if not wanted:
-        if listing.problem:
-            raise listing.problem
-        raise UserError(
-            f"{named} holds no model that can be read: it has none of "
-            f"{folders.WEIGHTS_FILE} and {folders.BIN_FILE}, whole or in parts. "
-            f"It has {', '.join(sorted(listing.files)[:5])}."
-        )
-    return os.fspath(fetch_files(repository, listing, wanted, named))
+    named, files = commit.repository.named, commit.digests
+    if folders.CONFIG_FILE in files:
+        folder = fetch_files(commit, [folders.CONFIG_FILE])
+        check_architecture(epath.Path(folder / folders.CONFIG_FILE), named)
+    if wanted := _wanted(files):
+        return fetch_files(commit, wanted)
+    if commit.problem:
+        raise commit.problem
+    raise UserError(
+        f"{named} holds no model that can be read: it has none of "
+        f"{folders.WEIGHTS_FILE} and {folders.BIN_FILE}, whole or in parts. It has "
+        f"{', '.join(sorted(files)[:5])}."
+    )
 
 
-def _wanted(files: Sequence[str]) -> list[str]:
+def _wanted(files: Collection[str]) -> list[str]:
     """The files to download; none if there are no weights."""
-    for kind in _WEIGHTS:
-        if weights := [name for name in files if kind.fullmatch(name)]:
-            return weights + [name for name in files if _BESIDE_WEIGHTS.fullmatch(name)]
+    from huggingface_hub import utils
+
+    for whole, index in folders.KINDS:
+        if whole in files or index in files:
+            weights = whole if whole in files else whole.replace(".", "-*.")
+            patterns = [weights, index, *_BESIDE_WEIGHTS]
+            return list(utils.filter_repo_objects(files, allow_patterns=patterns))
     return []
 
 
@@ -154,23 +152,25 @@ def check_architecture(config: epath.Path, named: str) -> None:
         )
 
 
-def _convert(snapshot: str, target: Path, named: str) -> None:
-    """Makes a run folder in a process of its own, which needs no accelerator."""
-    job = CONFIGS / "convert.py"
-    command = (
-        *(sys.executable, "-m", "gpt1_jax.main", f"--config={job}:run"),
-        *(f"--config.init_from={snapshot}", f"--workdir={target}", "--distributed=off"),
-    )
+def _convert(snapshot: Path, target: Path, named: str) -> None:
+    """Makes a run folder by `foreign.main`, in another process."""
+    # What this process can import it can, and nothing of the working folder besides.
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     done = subprocess.run(
-        command,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-        text=True,
-        capture_output=True,
+        [sys.executable, "-P", "-m", foreign.__name__, snapshot, target],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
     )
-    if done.returncode and not (target / CONFIG_FILE).exists():
-        lines = [line for line in done.stderr.splitlines() if "error: " in line]
-        why = lines[-1].partition("error: ")[2] if lines else done.stderr[-500:]
-        raise UserError(f"{named} cannot be read: {why}")
-    notes = [line for line in done.stdout.splitlines() if "left out" in line]
-    if notes:
-        print("\n".join(notes), flush=True)
+    try:
+        found = pickle.loads(done.stdout)
+    except (EOFError, pickle.UnpicklingError) as error:
+        raise ChildProcessError(
+            f"{named} was not converted: the process that does it died, perhaps for "
+            "lack of memory."
+        ) from error
+    if isinstance(found, UserError | FileNotFoundError):
+        raise UserError(f"{named} cannot be read: {found}") from found
+    if isinstance(found, Exception):
+        raise found
+    for note in found:
+        say(note)

@@ -11,7 +11,7 @@ arrays from it and refuses everything else.
 
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -36,6 +36,8 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 BIN_FILE = "pytorch_model.bin"
 BIN_INDEX_FILE = "pytorch_model.bin.index.json"
+# Weights in one file, or the list of their parts; the first that is there is read.
+KINDS = ((WEIGHTS_FILE, INDEX_FILE), (BIN_FILE, BIN_INDEX_FILE))
 
 MODEL_TYPE = "openai-gpt"
 LANGUAGE_MODEL = "OpenAIGPTLMHeadModel"
@@ -48,6 +50,11 @@ _TIED = "lm_head.weight"  # the token embedding again
 _HEADS = ("score.", "multiple_choice_head.")  # how the names of fine-tuned heads begin
 # Before names in models that torch.compile, DataParallel and others wrap.
 _WRAPPERS = re.compile(r"(^|(?<=\.))(_orig_mod|module|_fsdp_wrapped_module)\.")
+# The ends of names before 2019: OpenAI's, and those of the first layer norms.
+_OLD_ENDS = {
+    **dict.fromkeys(("w", "g", "gamma"), "weight"),
+    **dict.fromkeys(("b", "beta"), "bias"),
+}
 _LARGEST_ERROR = 1e-4  # of logits, due to rounding
 _SIZES = {
     "vocab_size": "vocab_size",
@@ -63,7 +70,7 @@ _FIXED = {
     "tie_word_embeddings": True,
 }
 # Masks and positions, which old files hold beside the parameters.
-_BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids")
+_BUFFERS = (".attn.bias", ".attn.b", ".attn.masked_bias", "position_ids")
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16}
 
 
@@ -92,12 +99,29 @@ def read_model(folder: epath.Path) -> tuple[Sizes, Params, list[str]]:
         config.json.
     """
     sizes = _read_sizes(folder / CONFIG_FILE)
-    held = _without_prefixes(folder, read_arrays(folder))
-    heads = sorted(name for name in held if name.startswith(_HEADS))
-    left_out = (
-        [f"The fine-tuned head is left out: {', '.join(heads)}."] if heads else []
-    )
-    held = _without_tied(folder, {k: v for k, v in held.items() if k not in heads})
+    arrays = read_arrays(folder)
+    held = {_base_name(name): array for name, array in arrays.items()}
+    if len(held) < len(arrays):
+        raise UserError(
+            f"The weights in {folder} hold parameters twice, with and without "
+            f"{_PREFIX!r} before their names; it is unclear which are meant."
+        )
+    left_out = []
+    if heads := sorted(name for name in held if name.startswith(_HEADS)):
+        left_out.append(f"The fine-tuned head is left out: {', '.join(heads)}.")
+        held = {name: array for name, array in held.items() if name not in heads}
+    if all((folder / name).exists() for name in (WEIGHTS_FILE, INDEX_FILE)):
+        left_out.append(
+            f"The parts in {INDEX_FILE} are left out: as transformers does, "
+            f"{WEIGHTS_FILE} beside it is read."
+        )
+    if _TIED in held:  # the only name of the two that some files hold
+        tied = held.pop(_TIED)
+        if not np.array_equal(held.setdefault(_TOKENS, tied), tied):
+            raise UserError(
+                f"{folder}: {_TIED} differs from the token embedding; GPT-1 has one "
+                "matrix for both."
+            )
     # config.json may claim any number of layers; look for no more than there can be.
     likely = sizes._replace(num_layers=min(sizes.num_layers, len(held) + 1))
     table = names.tensors(likely)
@@ -254,47 +278,11 @@ def _read_sizes(path: epath.Path) -> Sizes:
     return Sizes(**sizes, mlp_dim=4 * sizes["embed_dim"])
 
 
-def _without_prefixes(
-    folder: epath.Path, held: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """The arrays under the base model's names of today.
-
-    They lack "transformer.", the prefixes of compiled and wrapped models, and the names
-    that layer norms had before 2019.
-    """
-    bare = {_base_name(name): array for name, array in held.items()}
-    if len(bare) < len(held):
-        raise UserError(
-            f"The weights in {folder} hold parameters twice, with and without "
-            f"{_PREFIX!r} before their names; it is unclear which are meant."
-        )
-    return bare
-
-
 def _base_name(name: str) -> str:
-    name = _WRAPPERS.sub("", name).removeprefix(_PREFIX)
-    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
-        if name.endswith(old):
-            name = name.removesuffix(old) + new
-    return name
-
-
-def _without_tied(
-    folder: epath.Path, held: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """The arrays without the output matrix, which must be the token embedding.
-
-    Of a matrix with two names, some files hold only the second.
-    """
-    if _TIED not in held:
-        return held
-    held = {_TOKENS: held[_TIED], **held}
-    if not np.array_equal(held[_TOKENS], held.pop(_TIED)):
-        raise UserError(
-            f"{folder}: {_TIED} differs from the token embedding; GPT-1 has one matrix "
-            "for both."
-        )
-    return held
+    """The name of today in the base model, of a name in any file of weights."""
+    bare = _WRAPPERS.sub("", name).removeprefix(_PREFIX)
+    stem, dot, end = bare.rpartition(".")
+    return stem + dot + _OLD_ENDS.get(end, end)
 
 
 def _check_names(folder: epath.Path, expected: set[str], found: set[str]) -> None:
@@ -321,17 +309,13 @@ def read_arrays(folder: epath.Path) -> dict[str, np.ndarray]:
       ImportError: if there is only a .bin file, and torch is not installed.
       ValueError: if a file is damaged, or holds other things than float arrays.
     """
-    for whole, index, read in (
-        (WEIGHTS_FILE, INDEX_FILE, _read_safetensors),
-        (BIN_FILE, BIN_INDEX_FILE, _read_bin),
-    ):
+    for whole, index in KINDS:
+        read = _read_bin if whole == BIN_FILE else _read_safetensors
         if (folder / whole).exists():
-            return read(folder / whole)
+            return dict(read(folder / whole))
         if (folder / index).exists():
-            arrays: dict[str, np.ndarray] = {}
-            for name in _parts(folder / index):
-                arrays.update(read(folder / name))
-            return arrays
+            parts = (read(folder / part) for part in _parts(folder / index))
+            return {name: array for part in parts for name, array in part}
     raise FileNotFoundError(
         f"{folder} holds no weights: it has none of {WEIGHTS_FILE}, {INDEX_FILE}, "
         f"{BIN_FILE} and {BIN_INDEX_FILE}."
@@ -362,7 +346,7 @@ def _parts(index: epath.Path) -> list[str]:
     return sorted(found)
 
 
-def _read_safetensors(path: epath.Path) -> dict[str, np.ndarray]:
+def _read_safetensors(path: epath.Path) -> Iterator[tuple[str, np.ndarray]]:
     content = path.read_bytes()
     refuse_lfs_pointer(content, str(path))
     try:
@@ -371,19 +355,16 @@ def _read_safetensors(path: epath.Path) -> dict[str, np.ndarray]:
         raise UserError(
             f"{path} is damaged, perhaps cut short: {error}. Copy the file again."
         ) from error
-    return {
-        name: _decode(path, name, entry) for name, entry in entries if _wanted(name)
-    }
+    for name, entry in entries:
+        if name.endswith(_BUFFERS):
+            continue
+        if entry["dtype"] not in _DTYPES:
+            raise _not_floats(path, name, entry["dtype"])
+        array = np.frombuffer(entry["data"], np.dtype(_DTYPES[entry["dtype"]]))
+        yield name, array.astype(np.float32).reshape(entry["shape"])
 
 
-def _decode(path: epath.Path, name: str, entry: Mapping[str, Any]) -> np.ndarray:
-    if entry["dtype"] not in _DTYPES:
-        raise _not_floats(path, name, entry["dtype"])
-    array = np.frombuffer(entry["data"], np.dtype(_DTYPES[entry["dtype"]]))
-    return array.astype(np.float32).reshape(entry["shape"])
-
-
-def _read_bin(path: epath.Path) -> dict[str, np.ndarray]:
+def _read_bin(path: epath.Path) -> Iterator[tuple[str, np.ndarray]]:
     content = path.read_bytes()
     refuse_lfs_pointer(content, str(path))
     try:
@@ -402,20 +383,14 @@ def _read_bin(path: epath.Path) -> dict[str, np.ndarray]:
         ) from error
     if not isinstance(held, dict):
         raise UserError(f"{path} holds {type(held).__name__}, not weights by name.")
-    arrays = {}
     for name, tensor in held.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise _not_floats(path, str(name), type(tensor).__name__)
-        if not _wanted(name):
+        if name.endswith(_BUFFERS):
             continue
         if not tensor.is_floating_point():
             raise _not_floats(path, name, str(tensor.dtype))
-        arrays[name] = tensor.detach().float().numpy()
-    return arrays
-
-
-def _wanted(name: str) -> bool:
-    return not name.endswith(_BUFFERS)
+        yield name, tensor.detach().float().numpy()
 
 
 def _not_floats(path: epath.Path, name: str, found: str) -> UserError:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from flax import traverse_util
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.model.language_model import Params
@@ -79,24 +80,11 @@ def tensors(sizes: Sizes) -> list[Tensor]:
 
 def flatten_params(params: Params) -> dict[str, np.ndarray]:
     """`{"h_0/attn/c_attn/kernel": array, ...}`"""
-    flat: dict[str, np.ndarray] = {}
-    for key, value in params.items():
-        if isinstance(value, Mapping):
-            flat.update(
-                {f"{key}/{k}": v for k, v in flatten_params(dict(value)).items()}
-            )
-        else:
-            flat[key] = np.asarray(value)
-    return flat
+    flat = traverse_util.flatten_dict(params, sep="/")
+    return {name: np.asarray(array) for name, array in flat.items()}
 
 
 def unflatten_params(flat: Mapping[str, Any]) -> Params:
     """The inverse of `flatten_params`."""
-    params: Params = {}
-    for name, array in flat.items():
-        *modules, leaf = name.split("/")
-        place = params
-        for module in modules:
-            place = place.setdefault(module, {})
-        place[leaf] = array
+    params: Params = traverse_util.unflatten_dict(dict(flat), sep="/")
     return params

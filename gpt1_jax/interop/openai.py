@@ -28,6 +28,7 @@ NUM_SHARDS = 10
 _HEADS_FILE = "gpt1_jax.json"
 _HEAD_DIM = 64  # width of a head in the released model
 _PER_LAYER = 12  # tensors in a layer
+_FC = 6  # the place of mlp/c_fc/kernel among them
 
 
 def shard_file(number: int) -> str:
@@ -42,9 +43,7 @@ def read_shards(folder: epath.Path) -> tuple[Sizes, Params]:
       FileNotFoundError: if a file is missing.
       ValueError: if the shapes are not those of a GPT-1, or do not fit the shards.
     """
-    shapes = _read_shapes(folder / SHAPES_FILE)
-    sizes = _sizes(folder, shapes)
-    _check_shapes(folder / SHAPES_FILE, shapes, sizes)
+    sizes = _read_sizes(folder)
     table = names.tensors(sizes)
     vector = _read_vector(folder)
     total = sum(math.prod(tensor.shape) for tensor in table)
@@ -73,35 +72,34 @@ def write_shards(folder: epath.Path, sizes: Sizes, params: Params) -> None:
     write_json(folder / _HEADS_FILE, {"num_heads": sizes.num_heads})
 
 
-def _read_shapes(path: epath.Path) -> list[tuple[int, ...]]:
+def _read_sizes(folder: epath.Path) -> Sizes:
+    """The sizes that the list of shapes implies, if it is that of a GPT-1."""
+    path = folder / SHAPES_FILE
     if not path.exists():
         raise FileNotFoundError(
-            f"{path.parent} lacks {SHAPES_FILE}; config.init_from must name the "
-            "`model/` folder of openai/finetune-transformer-lm."
+            f"{folder} lacks {SHAPES_FILE}; config.init_from must name the `model/` "
+            "folder of openai/finetune-transformer-lm."
         )
     try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read as JSON: {error}.") from error
-    listed = isinstance(value, list) and all(isinstance(each, list) for each in value)
-    if not listed or not all(type(n) is int and n > 0 for each in value for n in each):
-        raise UserError(f"{path} holds {value!r:.40}, not a list of shapes.")
-    return [tuple(shape) for shape in value]
+        shapes: Any = json.loads(path.read_text(encoding="utf-8"))
+        (max_seq_len, embed_dim), (vocab_size, _), *in_layers = shapes
+        num_layers, (_, _, mlp_dim) = len(in_layers) // _PER_LAYER, in_layers[_FC]
+        sizes = Sizes(vocab_size, num_layers, 1, embed_dim, mlp_dim, max_seq_len)
+        is_ours = shapes == [
+            list(tensor.openai_shape) for tensor in names.tensors(sizes)
+        ]
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise _other_shapes(path) from error
+    if not (is_ours and all(type(each) is int and each > 0 for each in sizes)):
+        raise _other_shapes(path)
+    return sizes._replace(num_heads=_num_heads(folder, embed_dim))
 
 
-def _sizes(folder: epath.Path, shapes: list[tuple[int, ...]]) -> Sizes:
-    """The sizes that the shapes imply, if they can be those of a GPT-1."""
-    num_layers, rest = divmod(len(shapes) - 2, _PER_LAYER)
-    fc = shapes[2 + 6] if len(shapes) > 2 + 6 else ()  # mlp/c_fc/kernel
-    if num_layers < 1 or rest or [len(s) for s in (*shapes[:2], fc)] != [2, 2, 3]:
-        raise UserError(
-            f"{folder / SHAPES_FILE} lists {len(shapes)} shapes, which begin with "
-            f"{shapes[:3]}; GPT-1's are positions, tokens and {_PER_LAYER} for each "
-            "layer."
-        )
-    (max_seq_len, embed_dim), (vocab_size, _) = shapes[:2]
-    num_heads = _num_heads(folder, embed_dim)
-    return Sizes(vocab_size, num_layers, num_heads, embed_dim, fc[2], max_seq_len)
+def _other_shapes(path: epath.Path) -> UserError:
+    return UserError(
+        f"{path} does not list GPT-1's shapes: positions, tokens and {_PER_LAYER} for "
+        "each layer. Copy the file again."
+    )
 
 
 def _num_heads(folder: epath.Path, embed_dim: int) -> int:
@@ -122,17 +120,6 @@ def _num_heads(folder: epath.Path, embed_dim: int) -> int:
             f"width {embed_dim}."
         )
     return heads
-
-
-def _check_shapes(
-    path: epath.Path, shapes: list[tuple[int, ...]], sizes: Sizes
-) -> None:
-    for number, tensor in enumerate(names.tensors(sizes)):
-        if shapes[number] != tensor.openai_shape:
-            raise UserError(
-                f"{path}: shape {number} is {list(shapes[number])}; GPT-1's layout has "
-                f"{list(tensor.openai_shape)} there, for {tensor.name}."
-            )
 
 
 def _read_vector(folder: epath.Path) -> np.ndarray:

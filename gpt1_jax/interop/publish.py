@@ -4,20 +4,19 @@ What is pushed is a folder that `convert` made for transformers: one model on th
 main, or several steps of a run, each on a branch of its own and the last (of a
 fine-tuned run the best) also on main. A record in the folder says which files
 `convert` wrote; nothing else leaves the machine. A branch is one commit, so that it is
-there whole or not at all, and the Hub knows large files by their digest: the same
-command goes on where it was interrupted.
+there whole or not at all, and the client sends what the Hub lacks: the same command
+goes on where it was interrupted.
 """
 
 import contextlib
 import errno
-import hashlib
+import glob
 import json
 import math
 import os
 import sys
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from etils import epath
 
@@ -34,8 +33,8 @@ from gpt1_jax.data.files import (
 from gpt1_jax.errors import FULL, TryAgain, UserError
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.interop import hub
-from gpt1_jax.interop.hugging_face import CONFIG_FILE, LANGUAGE_MODEL
-from gpt1_jax.interop.repository import is_unreachable
+from gpt1_jax.interop.hugging_face import CLASSIFIER, CONFIG_FILE, LANGUAGE_MODEL
+from gpt1_jax.interop.repository import describe, is_unreachable
 from gpt1_jax.runs.checkpoint_files import read_scores
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import megabytes
@@ -52,8 +51,9 @@ _METRICS = {  # as the Hub calls those that have another name there
     "pearson": "pearsonr",
     "spearman": "spearmanr",
 }
-_TASKS = {"OpenAIGPTForSequenceClassification": "text-classification"}
+_TASKS = {LANGUAGE_MODEL: "text-generation", CLASSIFIER: "text-classification"}
 _TOKEN = "set HF_TOKEN, or log in with `hf auth login`"
+_AGAIN = "Run the same command again; what has arrived is not sent again."
 
 
 # --- before the conversion ----------------------------------------------------------
@@ -88,11 +88,21 @@ def check_push(config: ConvertConfig, target: epath.Path) -> None:
         )
     if not huggingface_hub.get_token():
         raise UserError(f"{named} needs a token that may write there: {_TOKEN}.")
-    api = huggingface_hub.HfApi()
     with _explained(config):
-        user = api.whoami()
-    _check_owner(named, name.partition("/")[0], user)
-    info = _model_info(config, MAIN)
+        user = huggingface_hub.HfApi().whoami()
+        owners = [user["name"], *(each["name"] for each in user.get("orgs", ()))]
+        role = user.get("auth", {}).get("accessToken", {}).get("role")
+    if role == "read":
+        raise UserError(
+            f"{named} needs a token that may write; that of {owners[0]!r} may only "
+            f"read. Make another at {constants.ENDPOINT}/settings/tokens, and {_TOKEN}."
+        )
+    if (owner := name.partition("/")[0]) not in owners:
+        raise UserError(
+            f"{named} belongs to {owner!r}; the token is of {owners[0]!r}, who may "
+            f"push to {', '.join(f'hf://{each}/NAME' for each in owners)}."
+        )
+    info = _model_info(config)
     if info and not info.private and config.push_private:
         raise UserError(
             f"{named} is a public repository; push to it with "
@@ -110,63 +120,25 @@ def _repository(config: ConvertConfig) -> str:
     from huggingface_hub import utils
 
     parts = hub.ADDRESS.fullmatch(config.push_to)
-    if parts and parts[3]:
-        raise UserError(
-            f"config.push_to={config.push_to!r} names a revision; leave @{parts[3]} "
-            "out: the model goes to the branch main, each of several steps to one of "
-            "its own."
-        )
     try:
-        name = f"{parts[1]}/{parts[2]}" if parts else ""
+        name = f"{parts[1]}/{parts[2]}" if parts and not parts[3] else ""
         utils.validate_repo_id(name)
-    except utils.HFValidationError:
-        name = ""
-    if not name:
+    except utils.HFValidationError as error:
         raise UserError(
             f"config.push_to={config.push_to!r} must be hf://ORG/NAME, of letters, "
-            "digits, '-', '_' and '.'."
-        )
+            "digits, '-', '_' and '.', without a revision: the model goes to the "
+            "branch main, each of several steps to one of its own."
+        ) from error
     return name
 
 
-def _check_owner(named: str, owner: str, user: Mapping[str, Any]) -> None:
-    """Refuses a token that only reads, and what belongs to others."""
-    from huggingface_hub import constants
-
-    try:
-        owners = [user["name"], *(each["name"] for each in user.get("orgs", ()))]
-        may_write = user.get("auth", {}).get("accessToken", {}).get("role") != "read"
-    except (LookupError, TypeError, AttributeError) as error:
-        raise TryAgain(
-            f"{named}: the Hub does not say whose the token is; run the same command "
-            "again."
-        ) from error
-    if not may_write:
-        raise UserError(
-            f"{named} needs a token that may write; that of {user['name']!r} may only "
-            f"read. Make another at {constants.ENDPOINT}/settings/tokens, and {_TOKEN}."
-        )
-    if owner not in owners:
-        raise UserError(
-            f"{named} belongs to {owner!r}; the token is of {user['name']!r}, who may "
-            f"push to {', '.join(f'hf://{each}/NAME' for each in owners)}."
-        )
-
-
-def _model_info(config: ConvertConfig, branch: str) -> Any:
-    """What the Hub knows of a branch; None if it, or the repository, is not there."""
+def _model_info(config: ConvertConfig) -> Any:
+    """What the Hub knows of the repository; None if it is not there."""
     import huggingface_hub
     from huggingface_hub import errors
 
-    with (
-        _explained(config),
-        contextlib.suppress(
-            errors.RepositoryNotFoundError, errors.RevisionNotFoundError
-        ),
-    ):
-        return huggingface_hub.HfApi().model_info(
-            _repository(config), revision=branch, files_metadata=True
-        )
+    with _explained(config), contextlib.suppress(errors.RepositoryNotFoundError):
+        return huggingface_hub.HfApi().model_info(_repository(config))
     return None
 
 
@@ -174,8 +146,19 @@ def _check_card(config: ConvertConfig, card: str) -> None:
     """Lets the Hub check the metadata of a model card."""
     import huggingface_hub
 
-    with _explained(config, checks_card=True):
-        huggingface_hub.ModelCard(card).validate()
+    with _explained(config):
+        try:
+            huggingface_hub.ModelCard(card).validate()
+        except ValueError as error:  # the Hub's answer
+            first = str(error).strip().partition("\n")[0]
+            with contextlib.suppress(ValueError, TypeError, LookupError):
+                found = json.loads(str(error))["errors"]
+                first = "; ".join(each["message"] for each in found)
+            raise UserError(
+                f"config.push_to={config.push_to!r}: the Hub does not take the model "
+                f"card ({first}); change config.push_license, config.push_language or "
+                f"{CARD}."
+            ) from error
 
 
 # --- the folder ---------------------------------------------------------------------
@@ -199,8 +182,7 @@ def add_metadata(
       branch: the one that it goes to, if it is one of several steps.
     """
     architecture = read_json(folder / CONFIG_FILE)["architectures"][0]
-    task = "text-generation" if architecture == LANGUAGE_MODEL else ""
-    data = _metadata(config, _TASKS.get(architecture, task), trained)
+    data = _metadata(config, _TASKS.get(architecture), trained)
     text = (folder / CARD).read_text()
     revision, at = (f', revision="{branch}"', f"@{branch}") if branch else ("", "")
     name = f'"{_repository(config)}"{revision}'  # for transformers
@@ -210,7 +192,7 @@ def add_metadata(
 
 
 def _metadata(
-    config: ConvertConfig, task: str = "", trained: TrainedRun | None = None
+    config: ConvertConfig, task: str | None = None, trained: TrainedRun | None = None
 ) -> Any:
     """The metadata of the card, as the Hub's client has it."""
     import huggingface_hub
@@ -220,7 +202,7 @@ def _metadata(
         language=list(config.push_language) or None,
         license=config.push_license or None,
         library_name="transformers",
-        pipeline_tag=task or None,
+        pipeline_tag=task,
         tags=list(_TAGS),
         model_name=_repository(config).partition("/")[2] if scores else None,
         eval_results=scores or None,
@@ -304,7 +286,7 @@ def is_made(folder: epath.Path, config: ConvertConfig) -> bool:
 
 
 def push(folder: epath.Path, config: ConvertConfig) -> None:
-    """Lists what a push sends, asks, and pushes what is not there yet.
+    """Lists what a push sends, asks, and pushes what the Hub lacks.
 
     Args:
       folder: the folder that `convert` made and `write_record` described.
@@ -317,108 +299,60 @@ def push(folder: epath.Path, config: ConvertConfig) -> None:
       Stopped: after a signal; the same command goes on.
     """
     record = read_json(folder / _RECORD)
-    known = record["files"]
-    # Only cards may differ from what was written.
-    digests = {
-        name: sha256(folder / name) if name.endswith(CARD) else known[name]
-        for name in known
-    }
-    _check_card(config, (folder / record["branches"][MAIN] / CARD).read_text())
-    branches = {
-        name: _branch(folder / place, digests, place, _model_info(config, name))
-        for name, place in record["branches"].items()
-    }
-    _say_what_is_pushed(config, branches)
+    known, branches = record["files"], record["branches"]
+    cards = [name for name in known if name.endswith(CARD)]
+    _check_card(config, (folder / branches[MAIN] / CARD).read_text())
+    _say_what_is_pushed(config, folder, branches, known)
     others = {file.relative_to(folder).as_posix() for file in files_below(folder)}
     if others := others - {_RECORD, *known}:
         say(f"  Left out, as convert did not write it: {', '.join(sorted(others))}")
-    if edited := [name for name in known if digests[name] != known[name]]:
+    if edited := [name for name in cards if sha256(folder / name) != known[name]]:
         say(f"  Edited since convert wrote it: {', '.join(edited)}")
-    if not any(branch.missing for branch in branches.values()):
-        say("Nothing to push: the Hub has it all.")
-        return
     if not _is_confirmed(config, folder):
         say(f"Nothing was pushed; {folder} is kept.")
         return
-    _send(config, branches)
+    _send(config, folder, branches, known)
 
 
-class _Branch(NamedTuple):
-    """A branch, and what of it the Hub has."""
-
-    folder: epath.Path  # what the branch is to hold
-    files: Sequence[str]  # relative to it
-    missing: Sequence[str]  # those that the Hub does not have with this content
-    info: Any  # the Hub's; None if the branch is new
-
-
-def _branch(
-    folder: epath.Path, digests: Mapping[str, str], place: str, info: Any
-) -> _Branch:
+def _files_in(place: str, known: Mapping[str, str]) -> list[str]:
+    """The files to push of a folder below the exported one, relative to it."""
     top = f"{place}/" if place else ""
-    ours = {
-        name.removeprefix(top): digest
-        for name, digest in digests.items()
-        if name.startswith(top)
-    }
-    theirs = {each.rfilename: each for each in (info.siblings if info else None) or ()}
-    missing = [
-        name
-        for name, digest in ours.items()
-        if name not in theirs or not _is_same(folder / name, digest, theirs[name])
-    ]
-    return _Branch(folder, list(ours), missing, info)
+    return [name.removeprefix(top) for name in known if name.startswith(top)]
 
 
-def _is_same(file: epath.Path, digest: str, there: Any) -> bool:
-    """Whether a file on the Hub has the content of ours, with this SHA-256."""
-    if there.lfs:
-        return bool(there.lfs.sha256 == digest)
-    content = file.read_bytes()
-    blob = f"blob {len(content)}\0".encode() + content  # as git names it
-    name = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
-    return bool(there.blob_id == name)
-
-
-def _say_what_is_pushed(config: ConvertConfig, branches: Mapping[str, _Branch]) -> None:
+def _say_what_is_pushed(
+    config: ConvertConfig,
+    folder: epath.Path,
+    branches: Mapping[str, str],
+    known: Mapping[str, str],
+) -> None:
     """Lists the repository, its branches, and their files with sizes."""
+    import huggingface_hub
     from huggingface_hub import constants
 
-    info = branches[MAIN].info
+    name, info, there = _repository(config), _model_info(config), set()
+    if info:
+        with _explained(config):
+            refs = huggingface_hub.HfApi().list_repo_refs(name)
+            there = {branch.name for branch in refs.branches}
     private = info.private if info else config.push_private
     licence = config.push_license or "not said (config.push_license)"
     language = ",".join(config.push_language) or "not said (config.push_language)"
     say(
-        f"To {constants.ENDPOINT}/{_repository(config)}, "
+        f"To {constants.ENDPOINT}/{name}, "
         f"{'which exists' if info else 'a new repository'}, "
         f"{'private' if private else 'PUBLIC'}; "
         f"licence {licence}, language {language}:"
     )
-    sent: dict[epath.Path, int] = {}  # bytes; branches may share a folder
-    for name, branch in branches.items():
-        if not branch.missing:
-            say(f"  branch {name}: complete already, from {branch.folder}")
-            continue
-        held = branch.info.siblings if branch.info else ()
-        replaced = {each.rfilename for each in held} & set(branch.missing)
-        notes = {
-            **dict.fromkeys(branch.files, ", there already"),
-            **dict.fromkeys(branch.missing, ""),
-            **dict.fromkeys(replaced, ", REPLACES ANOTHER"),
-        }
-        sizes = {file: (branch.folder / file).stat().length for file in branch.files}
-        sent |= {branch.folder / file: sizes[file] for file in branch.missing}
+    for branch, place in branches.items():
+        files = _files_in(place, known)
+        sizes = [(folder / place / file).stat().length for file in files]
         listed = ", ".join(
-            f"{file} ({_size(sizes[file])}{notes[file]})" for file in branch.files
+            f"{file} ({megabytes(size) if size >= 10**6 else f'{size:,} bytes'})"
+            for file, size in zip(files, sizes, strict=True)
         )
-        state = "" if branch.info else " (new)"
-        say(f"  branch {name}{state}, from {branch.folder}: {listed}")
-    if sent:
-        say(f"  Files to send: {len(sent)}, {_size(sum(sent.values()))} in all.")
-
-
-def _size(size: int) -> str:
-    return megabytes(size) if size >= 10**6 else f"{size:,} bytes"
+        state = "whose files of these names are REPLACED" if branch in there else "new"
+        say(f"  branch {branch} ({state}), from {folder / place}: {listed}")
 
 
 def _is_confirmed(config: ConvertConfig, folder: epath.Path) -> bool:
@@ -434,7 +368,12 @@ def _is_confirmed(config: ConvertConfig, folder: epath.Path) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _send(config: ConvertConfig, branches: Mapping[str, _Branch]) -> None:
+def _send(
+    config: ConvertConfig,
+    folder: epath.Path,
+    branches: Mapping[str, str],
+    known: Mapping[str, str],
+) -> None:
     """Pushes branches, main last: it is whole only once all of them are."""
     import huggingface_hub
 
@@ -442,88 +381,64 @@ def _send(config: ConvertConfig, branches: Mapping[str, _Branch]) -> None:
     with _explained(config):
         api.create_repo(name, private=config.push_private, exist_ok=True)
         # Empty, so that a branch never holds the weights of another step.
-        commits = api.list_repo_commits(name)
-        if not commits:
-            raise TryAgain("it knows no commit of this repository")
-        start = commits[-1].commit_id
-        for branch, (folder, _, missing, info) in branches.items():
-            if not missing:
-                continue
-            if branch != MAIN and not info:
+        start = api.list_repo_commits(name)[-1].commit_id
+        for branch, place in branches.items():
+            if branch != MAIN:
                 api.create_branch(name, branch=branch, revision=start, exist_ok=True)
-            done = api.create_commit(
-                name,
-                [
-                    huggingface_hub.CommitOperationAdd(each, os.fspath(folder / each))
-                    for each in missing
-                ],
-                commit_message="Export of gpt1_jax: "
-                + ("the model" if len(branches) == 1 else folder.name),
+            done = api.upload_folder(
+                repo_id=name,
                 revision=branch,
+                folder_path=os.fspath(folder / place),
+                allow_patterns=[glob.escape(file) for file in _files_in(place, known)],
+                commit_message=f"Export of gpt1_jax: {place or 'the model'}",
             )
-            say(f"Pushed {branch}: commit {done.oid[:12]}.")
+            say(f"Branch {branch} is commit {done.oid[:12]}.")
     at = "" if len(branches) == 1 else "[@BRANCH]"
     say(f"hf://{name}{at} is the model to name in --config.init_from.")
 
 
 @contextlib.contextmanager
-def _explained(config: ConvertConfig, checks_card: bool = False) -> Iterator[None]:
-    """Raises errors of the Hub's client as one line with a way out."""
+def _explained(config: ConvertConfig) -> Iterator[None]:
+    """Raises errors of the Hub's client as one line with a way out.
+
+    The block asks the Hub and reads its answers, which may be odd.
+    """
     from huggingface_hub import errors
 
     named = f"config.push_to={config.push_to!r}"
-    again = "Run the same command again; what has arrived is not sent again"
     try:
         yield
+    except UserError:
+        raise
     except KeyboardInterrupt as signal:
         raise Stopped("interrupted while pushing; what has arrived stays.") from signal
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        raise UserError(
-            f"{named} is not there, or the token may not see it; {_TOKEN}, with one "
-            "that may write there."
-        ) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (*FULL, errno.EACCES):
             raise  # of this machine
-        if isinstance(error, TypeError | LookupError | AttributeError | Warning):
-            if not _is_of_client(error):
-                raise  # a bug
-            raise TryAgain(
-                f"{named}: the Hub's answer is odd ({type(error).__name__}: {error}). "
-                f"{again}."
-            ) from error
         while isinstance(error, RuntimeError) and isinstance(
             error.__cause__, Exception
         ):
             error = error.__cause__  # the client's, around that of one file
         status = getattr(getattr(error, "response", None), "status_code", None)
-        first = " ".join(_messages(error).split())
+        if isinstance(error, errors.RepositoryNotFoundError):
+            raise UserError(
+                f"{named} is not there, or the token may not see it; {_TOKEN}, with "
+                "one that may write there."
+            ) from error
         if status in (401, 403):
             raise UserError(
                 f"{named} is refused ({status}): the token may not write there; "
                 f"{_TOKEN}, with one that may."
             ) from error
-        is_json = isinstance(error, json.JSONDecodeError)  # not what the Hub sends
-        if checks_card and isinstance(error, ValueError) and not is_json:
-            raise UserError(
-                f"{named}: the Hub does not take the model card ({first}); change "
-                "config.push_license or config.push_language."
+        if isinstance(error, TypeError | LookupError | AttributeError):
+            found = f"{type(error).__name__}: {describe(error)}"
+            raise TryAgain(
+                f"{named}: the Hub's answer is odd ({found}). {_AGAIN}"
             ) from error
         if is_unreachable(error):
             raise TryAgain(
-                f"{named}: the Hub does not answer ({first}). {again}."
+                f"{named}: the Hub does not answer ({describe(error)}). {_AGAIN}"
             ) from error
-        raise UserError(f"{named}: the Hub refuses ({first}). {again}.") from error
-
-
-def _is_of_client(error: BaseException) -> bool:
-    """Whether the Hub's client raised an error: then over what the Hub answered."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return str(frame.f_globals.get("__name__")).startswith("huggingface_hub")
-
-
-def _messages(error: Exception) -> str:
-    """What an error says; of an answer of the Hub's validator, its messages."""
-    with contextlib.suppress(ValueError, TypeError, KeyError):
-        return "; ".join(each["message"] for each in json.loads(str(error))["errors"])
-    return str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"{named}: the Hub refuses ({describe(error)}). {_AGAIN}"
+        ) from error

@@ -6,7 +6,6 @@ in our own format, from which any tokenizer can be restored bit for bit. One for
 transformers can be pushed to the Hugging Face Hub.
 """
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import ALL, BEST, DEFAULT, MILESTONES
 from gpt1_jax.config.convert import ConvertConfig
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.saved import load_saved, read_json
+from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import (
     create,
     files_below,
@@ -28,12 +27,18 @@ from gpt1_jax.data.files import (
     write_json,
     write_whole,
 )
-from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer, refuse_lfs_pointers
+from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
-from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, openai, publish
+from gpt1_jax.interop import (
+    foreign,
+    hugging_face,
+    hugging_face_tokenizer,
+    openai,
+    publish,
+)
+from gpt1_jax.interop.foreign import OPENAI, OPENAI_BPE_FILES, RUN, TOKENIZER_FOLDER
 from gpt1_jax.interop.hugging_face import FinetunedHead
 from gpt1_jax.interop.names import Sizes
-from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
 from gpt1_jax.model.costs import describe_model
 from gpt1_jax.model.language_model import Params
@@ -51,11 +56,6 @@ from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room, output_names
 
-RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
-
-TOKENIZER_FOLDER = "gpt1_jax_tokenizer"  # our own format
-OPENAI_BPE_FILES = ("encoder_bpe_40000.json", "vocab_40000.bpe")
-HUGGING_FACE_BPE_FILES = ("vocab.json", "merges.txt")
 # What tells before any work that a folder has been exported to. The folders of steps
 # and other files are found once they are made.
 _EXPORTED = {
@@ -102,30 +102,11 @@ def _convert(config: ConvertConfig, target: epath.Path) -> None:
     if config.target == RUN:
         refuse_name(target, to_save=True)
     folder = run_folder.locate_run(config.init_from)
-    found = find_format(folder)
-    if found == RUN:
+    if foreign.find_format(folder) == RUN:
         _convert_run(config, folder, target)
     else:
-        _convert_foreign(config, folder, found, target)
+        _convert_foreign(config, folder, target)
     say(f"Wrote {target} ({config.target}), from {folder}.")
-
-
-def find_format(folder: epath.Path) -> str:
-    """The format of a folder, detected from its files."""
-    if (folder / run_folder.CONFIG_FILE).exists():
-        values = read_json(folder / run_folder.CONFIG_FILE)
-        if "job" in values:
-            return RUN
-        if "model_type" in values:
-            return HUGGING_FACE
-    shards = (openai.SHAPES_FILE, openai.shard_file(0))
-    if any((folder / name).exists() for name in shards):
-        return OPENAI
-    raise FileNotFoundError(
-        f"config.init_from={str(folder)!r} holds no model: a run folder has a "
-        f"{run_folder.CONFIG_FILE} with a job, a Hugging Face folder one with a "
-        f"model_type, OpenAI's model/ folder {openai.SHAPES_FILE}."
-    )
 
 
 # --- from a run ---
@@ -261,7 +242,7 @@ def _origin(config: ConvertConfig) -> str:
 
 
 def _convert_foreign(
-    config: ConvertConfig, folder: epath.Path, found: str, target: epath.Path
+    config: ConvertConfig, folder: epath.Path, target: epath.Path
 ) -> None:
     """Converts a folder in OpenAI's or Hugging Face's format."""
     if config.step != DEFAULT:
@@ -269,90 +250,17 @@ def _convert_foreign(
             f"config.step={config.step!r}, but {folder} is no run folder and has "
             "no steps; leave it out."
         )
-    left_out: list[str] = []
-    if found == OPENAI:
-        sizes, params = openai.read_shards(folder)
-    else:
-        sizes, params, left_out = hugging_face.read_model(folder)
-    tokenizer = read_tokenizer(folder, sizes.vocab_size)
-    if more := sizes.vocab_size - tokenizer.vocab_size:
-        sizes = sizes._replace(vocab_size=tokenizer.vocab_size)
-        params = {**params, "wte": params["wte"][: tokenizer.vocab_size]}
-        left_out.append(
-            f"The last {counted(more, 'row')} of the token embedding, for which the "
-            "tokenizer has no entries, are left out: added tokens, or padding."
-        )
-    for sentence in left_out:
-        say(sentence)
-    options = vars(config.model)
-    model = ModelConfig(**options, **sizes.section(), vocab_size=sizes.vocab_size)
     if config.target == RUN:
-        section = config.model.with_sizes(model)
-        resolved = dataclasses.replace(config, model=section)
-        save_params(str(target), params, tokenizer, resolved)
+        notes = foreign.make_run(config, folder, os.fspath(target))
     else:
+        model, params, tokenizer, notes = foreign.read_model(folder, config.model)
         with whole_folder(target, beside_others=True) as partial:
             _export(config, partial, model, params, tokenizer, _origin(config))
             if config.push_to:
                 publish.add_metadata(partial, config)
                 publish.write_record(partial, config, {publish.MAIN: ""})
-
-
-def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
-    """The tokenizer beside weights: our own copy, GPT-1's two BPE files, or any other.
-
-    Args:
-      folder: the folder with weights in another format.
-      vocab_size: the number of rows of the token embedding.
-
-    Raises:
-      FileNotFoundError: if the folder holds no tokenizer that can be read.
-      ImportError: if it is GPT-1's own, and spaCy is not installed.
-      ValueError: if it is damaged, or has more entries than there are rows.
-    """
-    tokenizer = _load_tokenizer(folder)
-    if tokenizer.vocab_size > vocab_size:
-        raise UserError(
-            f"The tokenizer in {folder} has {tokenizer.vocab_size} entries; the token "
-            f"embedding has {vocab_size} rows. They do not belong together."
-        )
-    return tokenizer
-
-
-def _load_tokenizer(folder: epath.Path) -> Tokenizer:
-    if (folder / TOKENIZER_FOLDER).exists():
-        return load_tokenizer(folder / TOKENIZER_FOLDER)
-    refuse_lfs_pointers(folder)
-    for files in (OPENAI_BPE_FILES, HUGGING_FACE_BPE_FILES):
-        if all((folder / name).exists() for name in files):
-            contents = [(folder / name).read_bytes() for name in files]
-            texts = [
-                c.decode("utf-8", "replace").replace("\r\n", "\n") for c in contents
-            ]
-            return _gpt1_tokenizer(f"{' and '.join(files)} in {folder} are", *texts)
-    file = folder / hugging_face_tokenizer.TOKENIZER_FILE
-    if file.exists():
-        if found := hugging_face_tokenizer.read_gpt1_files(file):
-            return _gpt1_tokenizer(f"{file} is", *found)
-        say(f"The tokenizer is read from {file.name}, as the library tokenizers does.")
-        return load_tokenizer(file)
-    raise FileNotFoundError(
-        f"{folder} holds no tokenizer that can be read: neither {TOKENIZER_FOLDER}/ "
-        f"nor {' and '.join(OPENAI_BPE_FILES)} nor "
-        f"{' and '.join(HUGGING_FACE_BPE_FILES)} nor {file.name}. Copy GPT-1's two "
-        "files there."
-    )
-
-
-def _gpt1_tokenizer(described: str, encoder: str, merges: str) -> Tokenizer:
-    from gpt1_jax.data.gpt1_tokenizer import GPT1Tokenizer  # imports ftfy
-
-    try:
-        return GPT1Tokenizer(encoder, merges)
-    except (OSError, ImportError):
-        raise
-    except Exception as error:  # from JSON or from the BPE
-        raise UserError(f"{described} not GPT-1's vocabulary: {error}") from error
+    for note in notes:
+        say(note)
 
 
 # --- into another format ---

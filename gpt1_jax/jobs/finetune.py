@@ -39,7 +39,7 @@ from gpt1_jax.finetuning.results import (
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
 from gpt1_jax.finetuning.suite import PlannedRun, Result, SuiteRun
 from gpt1_jax.formats import RESULTS
-from gpt1_jax.interop.datasets import fetch_tasks
+from gpt1_jax.interop.hub_files import fetch_tasks
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.parallel.processes import (
@@ -687,7 +687,7 @@ def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> Non
     names = [run.variant for run, _ in results]
     for tracker in map(find_tracker, trackers_in_use(log)):
         if results and (log_results := getattr(tracker, "log_results", None)):
-            log_results(folder, suite.finished(results), names)
+            log_results(folder, score_table(suite.finished(results), names))
 
 
 def _nothing_to_do(folder: epath.Path, results: Sequence[Result]) -> str:

@@ -36,12 +36,14 @@ def plot_loss(
     Returns:
       The path of the picture; None if it could not be drawn, which a warning says.
     """
-    names = {train: "training", "valid_loss": "validation"}
-    losses = [
-        {"step": record["step"], **{names[name]: record.get(name) for name in names}}
-        for record in read_metrics(folder / METRICS_FILE)
-        if names.keys() & record
-    ]
+    names = {"training": train, "validation": "valid_loss"}
+    by_step: dict[int, dict[str, Any]] = {}
+    for record in read_metrics(folder / METRICS_FILE):  # several may be of one step
+        found = {name: record[key] for name, key in names.items() if key in record}
+        if found:
+            empty = {"step": record["step"], **dict.fromkeys(names)}
+            by_step.setdefault(record["step"], empty).update(found)
+    losses = list(by_step.values())
     path = figure_path(folder, "loss", figure)
     return save_figure(lambda: _draw(losses, unit, guess), path, losses)
 

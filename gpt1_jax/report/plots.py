@@ -206,8 +206,9 @@ def scale_updates(axes: "Axes", steps: Iterable[int]) -> None:
     """
     steps = sorted({int(step) for step in steps})
     if steps[0] == 0:
-        axes.set_xscale("symlog", linthresh=1, linscale=0.5)
-        axes.set_xlim(-0.4, 1.3 * max(1, steps[-1]))
+        first = steps[1] if len(steps) > 1 else 1  # from here on it is logarithmic
+        axes.set_xscale("symlog", linthresh=first, linscale=0.5)
+        axes.set_xlim(-0.3 * first, 1.3 * max(first, steps[-1]))
     else:
         axes.set_xscale("log")
         axes.set_xlim(steps[0] / 1.3, 1.3 * steps[-1])
@@ -218,12 +219,14 @@ def scale_updates(axes: "Axes", steps: Iterable[int]) -> None:
 
 def _readable(axes: "Axes", steps: Sequence[int]) -> list[int]:
     """The last step, and of those before it what has room for a label."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties
+
     low, *places, high = axes.xaxis.get_transform().transform(
         [axes.get_xlim()[0], *steps, axes.get_xlim()[1]]
     )
     width = axes.get_window_extent().width / axes.figure.dpi * 72  # points
-    size: Any = axes.xaxis.get_ticklabels()[0].get_fontsize()
-    letter = _LABEL_WIDTH * size
+    letter = _LABEL_WIDTH * FontProperties(size=rcParams["xtick.labelsize"]).get_size()
     ticks: list[int] = []
     free = float("inf")  # the left end of the label before
     for step, place in reversed(list(zip(steps, places, strict=True))):

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 # The rows of a task in the long table, from its name and its scores.
 Rows = Callable[[str, Mapping[str, Any]], Iterable[Mapping[str, Any]]]
-RUN, BASELINE = "run", "baseline"  # names of runs in results.json begin with one
+RUN, BASELINE = "run", "baseline"  # names in results.json, of several with _2, _3, ..
 _NO_STEP = -1  # of published scores
+_MEAN = "mean of "
 _COLUMNS = 4  # panels in a row
 _POINTS = ("1", "2", "3", "x", "*")  # markers of published scores
 
@@ -42,9 +43,10 @@ def long_table(runs: Sequence[Mapping[str, Any]], rows: Rows) -> "pd.DataFrame":
       rows: the rows of a task.
 
     Returns:
-      Columns "run" (what tells runs apart), "is_baseline", "step", "at" (the step's
-      name) and those of the rows: "score" and "error" (a standard error, or NaN), as
-      they are shown, and the names of groups.
+      Columns "run" (what tells runs apart), "set" (the same for runs that differ by
+      their seed), "is_baseline", "step", "at" (the step's name) and those of the rows:
+      "score" and "error" (a standard error, or NaN), as they are shown, and the names
+      of groups.
     """
     import pandas as pd
 
@@ -52,12 +54,13 @@ def long_table(runs: Sequence[Mapping[str, Any]], rows: Rows) -> "pd.DataFrame":
         run.get("name") or run.get("set") or (RUN, BASELINE)[n > 0]
         for n, run in enumerate(runs)
     ]
-    labels = run_names(runs)
+    labels = run_names([{"kind": "", **run} for run in runs])
     if len(set(labels)) < len(labels):  # one run, scored on several sets
         labels = names
     return pd.DataFrame(
         {
             "run": label,
+            "set": name.partition("_")[0],
             "is_baseline": name.startswith(BASELINE),
             "step": checkpoint["step"],
             "at": checkpoint.get("revision", f"step {checkpoint['step']:,}"),
@@ -82,16 +85,22 @@ def with_published(
     import pandas as pd
 
     known = {"is_baseline": False, "step": _NO_STEP, "at": "", "error": math.nan}
-    rows = [{**known, **row} for row in published]
+    rows = [{"set": row["run"], **known, **row} for row in published]
     return pd.concat([scores, pd.DataFrame(rows)]) if rows else scores
+
+
+def at_levels(scores: "pd.DataFrame", levels: Sequence[str]) -> "pd.DataFrame":
+    """The rows once for each level, a column whose groups are then those of "group"."""
+    import pandas as pd
+
+    return pd.concat([scores.assign(group=scores[level]) for level in levels])
 
 
 def mean_over_runs(scores: "pd.DataFrame", labels: Sequence[str]) -> "pd.DataFrame":
     """The mean over runs that differ by their seed, with its spread as the error.
 
-    Runs are taken together if there are several of them, or several baselines, in one
-    table. The spread is the standard deviation over the runs. Steps and groups that
-    one of them lacks are left out.
+    The spread is the standard deviation over the runs. Steps and groups that one of
+    them lacks are left out.
 
     Args:
       scores: as `long_table` returns them.
@@ -99,17 +108,16 @@ def mean_over_runs(scores: "pd.DataFrame", labels: Sequence[str]) -> "pd.DataFra
     """
     import pandas as pd
 
-    parts = [scores[scores["step"] == _NO_STEP]]
-    of_runs = scores[scores["step"] != _NO_STEP]
-    for is_baseline, own in of_runs.groupby("is_baseline", sort=False):
+    parts = []
+    for _, own in scores.groupby("set", sort=False):
         runs = list(own["run"].unique())
         if len(runs) > 1:
-            keys = list(dict.fromkeys(["is_baseline", "step", "at", *labels]))
-            groups = own.groupby(keys, sort=False)["score"]
+            first = dict.fromkeys(["set", "is_baseline", "step", "at", *labels])
+            groups = own.groupby(list(first), sort=False)["score"]
             own = groups.agg(score="mean", error="std", runs="size").reset_index()
-            own = own[own["runs"] == len(runs)]
-            own = own.assign(run=f"mean ± spread of {', '.join(runs)}")
-        parts.insert(is_baseline, own)
+            own = own[own.pop("runs") == len(runs)]
+            own = own.assign(run=f"{_MEAN}{', '.join(runs)} (± SD)")
+        parts.append(own)
     return pd.concat(parts, ignore_index=True)
 
 
@@ -129,8 +137,8 @@ def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1)
       digits: of a score.
     """
     scores = mean_over_runs(scores, labels)
-    runs = scores.loc[scores["step"] != _NO_STEP, "run"]
-    alone = runs.nunique() < 2 and not runs.str.startswith("mean ").any()
+    runs = scores.loc[scores["step"] != _NO_STEP, "run"].unique()
+    alone = len(runs) < 2
     columns: dict[str, None] = {}
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in scores.to_dict("records"):
@@ -144,7 +152,11 @@ def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1)
         for group, line in lines.items()
     ]
     num_texts = sum(scores[label].dtype.kind not in "if" for label in labels)
-    return markdown_table([*labels, *map(escape, columns)], body, num_texts)
+    table = markdown_table([*labels, *map(escape, columns)], body, num_texts)
+    means = [escape(run) for run in runs if run.startswith(_MEAN)]
+    if not means:
+        return table
+    return f"{table}\n\nSD is the standard deviation over runs: {'; '.join(means)}."
 
 
 def _cell(value: Any) -> str:
@@ -198,7 +210,7 @@ def _draw_steps(
     by_run = panels or len(groups) == 1
     columns = min(_COLUMNS, len(groups)) if panels else 1
     num_rows = math.ceil(len(groups) / columns) if panels else 1
-    width, height = (2.6 * columns + 1.6, 2.1 * num_rows + 0.6) if panels else (8, 4.5)
+    width, height = (2.6 * columns + 1.6, 2.1 * num_rows + 0.7) if panels else (8, 4.5)
     figure = new_figure(width, height)
     grid = figure.subplots(num_rows, columns, squeeze=False, sharex=True, sharey=share)
     styles: dict[str, dict[str, Any]] = {}

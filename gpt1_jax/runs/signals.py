@@ -57,6 +57,7 @@ class StopSignal:
         self.requested = False
         self._received: int | None = None
         self._deferring = False
+        self._quitting = False
         self._joint = False
 
     def receive(self, number: int, frame: types.FrameType | None) -> None:
@@ -66,6 +67,8 @@ class StopSignal:
         if again and self._deferring:
             if number not in _BY_HAND:
                 return
+            self._quit_at_once()
+        if self._quitting:
             self._quit_at_once()
         if again or not self._deferring:
             raise KeyboardInterrupt
@@ -82,6 +85,18 @@ class StopSignal:
             yield
         finally:
             self._deferring = self._joint = False
+
+    @contextlib.contextmanager
+    def quitting(self) -> Iterator[None]:
+        """Within this block the first signal quits, as the second does elsewhere.
+
+        It is for libraries that end an interrupted download only once it is done.
+        """
+        self._quitting = True
+        try:
+            yield
+        finally:
+            self._quitting = False
 
     def ask(self, step: int) -> None:
         """Asks whether to stop the run after this step; the same on all processes."""

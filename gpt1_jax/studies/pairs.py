@@ -18,7 +18,7 @@ from gpt1_jax.data.records import cell_text, check_can_read, require_column
 from gpt1_jax.data.text_files import FORMATS, unpacked_name
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.interop.datasets import fetch_tasks
+from gpt1_jax.interop.hub_files import fetch_tasks
 from gpt1_jax.studies.answers import CANDIDATES, Answers, AnswersTask, encode_answers
 from gpt1_jax.studies.blimp import FIELDS, PARADIGMS, TERMS
 from gpt1_jax.studies.config import PairsDataConfig

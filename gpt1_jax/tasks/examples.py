@@ -5,7 +5,7 @@ split, `read_records` renames the columns of what `read_rows` reads, and
 `Task.check_record` checks them.
 
 There are six sources. `tfds`: TensorFlow Datasets without TensorFlow. `hub`: Parquet
-files of the Hugging Face Hub, which `gpt1_jax.interop.datasets.fetch_tasks` downloads.
+files of the Hugging Face Hub, which `gpt1_jax.interop.hub_files.fetch_tasks` downloads.
 `jsonl`: files DIR/TASK/SPLIT.jsonl with the column names of TFDS. `official`: the files
 as their authors distribute them. `babylm`: the files of BabyLM's evaluation,
 DIR/TASK.{train,valid}.jsonl, also with TFDS' names. `files`: a file for each split of

@@ -11,8 +11,9 @@ import pytest
 import tokenizers
 from hub_server import commit_of, serve_hub, use_hub
 from huggingface_hub import constants
+from joined import together
 from other_formats import assert_same_params
-from tiny_run import load_config, run_program
+from tiny_run import as_flags, load_config, run_program
 
 import gpt1_jax
 from gpt1_jax import addresses
@@ -96,6 +97,25 @@ def test_a_command_reads_a_model_by_name(server):
     assert code == 0 and "converted to" in printed, printed
 
 
+@pytest.mark.slow
+def test_processes_of_a_run_fetch_a_model_by_name(server, finetune_base, tmp_path):
+    """Each into a cache of its own, as on hosts without a common disk."""
+    flags = as_flags({**finetune_base, "init_from": f"hf://{NAME}"})
+    command = ("--config=configs/finetune.py:sst2", *flags, "--distributed=on")
+
+    def start(variables):
+        cache = str(tmp_path / variables["JAX_PROCESS_ID"])
+        workdir = f"--workdir={tmp_path / 'run'}"
+        env = {**variables, "XDG_CACHE_HOME": cache}
+        return run_program(*command, workdir, env=env)
+
+    (code, said), (other_code, said_by_other) = together(start)
+    assert code == other_code == 0, said + said_by_other
+    assert said.count("converted to") == 1 and "converted to" not in said_by_other
+    found = (tmp_path / "run").glob("**/results.json")
+    assert len(list(found)) == 1
+
+
 def test_processes_that_start_together_convert_once(server, tmp_path, monkeypatch):
     made = []
 
@@ -118,18 +138,42 @@ def test_a_file_of_a_model_is_not_the_model(server, as_copies):
     assert "config.json was not downloaded before" in refusal(f"hf://{NAME}")
 
 
-def test_a_branch_that_moved_is_said(server, as_copies, tmp_path, capfd):
+def test_a_branch_that_moved_is_said(server, as_copies, capfd):
     first = addresses.resolve_model(f"hf://{NAME}")
     (server.models[NAME]["main"] / "vocab.json").write_text("{}")
     capfd.readouterr()
     second = addresses.resolve_model(f"hf://{NAME}")
     assert first != second
-    old = first.rpartition("/")[2]
+    old, new = (os.path.basename(folder) for folder in (first, second))
     said = capfd.readouterr().out
     assert (
         f"{NAME} has moved since it was last read here: main was commit {old}" in said
     )
+    assert f"hf://{NAME} is commit {new[:12]}, converted to" in said
     assert addresses.resolve_model(f"hf://{NAME}@{old}") == first
+
+
+def test_only_the_main_process_says_what_is_done(server, as_copies, monkeypatch, capfd):
+    monkeypatch.setattr("jax.process_index", lambda: 1)
+    addresses.resolve_model(f"hf://{NAME}")
+    server.broken = True
+    addresses.resolve_model(f"hf://{NAME}")
+    assert not capfd.readouterr().out
+
+
+@pytest.mark.parametrize("beside", ["whole", "parts"])
+def test_of_several_kinds_of_weights_one_is_fetched(server, as_copies, beside):
+    """As transformers does, a whole file before its parts, safetensors before .bin."""
+    folder = server.models[NAME]["main"]
+    names = ["model.safetensors.index.json", "pytorch_model.bin"]
+    names += [f"model-0000{part}-of-00002.safetensors" for part in (1, 2)]
+    for name in names:
+        (folder / name).write_text("{}")
+    if beside == "parts":
+        (folder / "model.safetensors").unlink()
+    found = os.listdir(addresses.resolve_model(f"hf://{NAME}", as_run=False))
+    assert "model.safetensors.index.json" in found and "pytorch_model.bin" not in found
+    assert (names[-1] in found) == (beside == "parts")
 
 
 def test_a_download_that_breaks_goes_on(server, as_copies):
@@ -156,6 +200,8 @@ def test_what_cannot_be_fetched_is_one_line(server, as_copies):
     server.private.add(NAME)
     assert "does not exist on the Hub, or it is private" in refusal(f"hf://{NAME}")
     server.private.clear()
+    server.answers["/api/"] = (400, {"error": "No such flavour."})
+    assert "fetched: Bad request: No such flavour." in refusal(f"hf://{NAME}")
     server.broken = True
     assert "cannot be fetched: the Hub does not answer" in refusal(f"hf://{NAME}")
 

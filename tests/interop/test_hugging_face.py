@@ -104,8 +104,11 @@ def test_the_base_models_names_and_buffers_are_read(folder, params):
         lambda name: name.replace("transformer.h.", "transformer._orig_mod.h.module."),
         lambda name: re.sub(r"(ln_\d)\.weight", r"\1.gamma", name),
         lambda name: re.sub(r"(ln_\d)\.bias", r"\1.beta", name),
+        lambda name: re.sub(r"(ln_\d)\.weight", r"\1.g", name),
+        lambda name: re.sub(r"(ln_\d|c_\w+)\.bias", r"\1.b", name),
+        lambda name: re.sub(r"(c_\w+)\.weight", r"\1.w", name),
     ],
-    ids=["compiled", "both", "inside", "gain", "shift"],
+    ids=["compiled", "both", "inside", "gamma", "beta", "g", "b", "w"],
 )
 def test_names_of_wrapped_and_old_models_are_read(folder, params, rename):
     change(folder, lambda held: {rename(name): a for name, a in held.items()})
@@ -425,6 +428,17 @@ def split_in_parts(empty, arrays):
 def test_parts_are_put_together(empty, arrays):
     split_in_parts(empty, arrays)
     assert_same(read_arrays(empty), arrays)
+
+
+def test_a_whole_file_is_read_before_the_parts_beside_it(folder, params):
+    """As transformers reads it; the reader says so."""
+    split_in_parts(folder, {"another.weight": np.zeros(2, np.float32)})
+    _, back, left_out = hugging_face.read_model(folder)
+    assert_same_params(back, params)
+    assert left_out == [
+        "The parts in model.safetensors.index.json are left out: as transformers does, "
+        "model.safetensors beside it is read."
+    ]
 
 
 def test_a_missing_part_is_named(empty, arrays):

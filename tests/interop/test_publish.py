@@ -98,7 +98,7 @@ def test_steps_become_branches_that_are_read_back_bit_for_bit(
         card = (server.models[NAME][branch] / "README.md").read_text()
         assert f'from_pretrained("{NAME}", revision="step{step}")' in card
         assert f"--config.init_from=hf://{NAME}@step{step} --workdir" in card
-    assert "Pushed step8: commit " in capsys.readouterr().out
+    assert "Branch step8 is commit " in capsys.readouterr().out
 
 
 def test_one_model_goes_to_main_in_public_if_that_is_said(server, pretrained, tmp_path):
@@ -189,14 +189,15 @@ def test_an_interrupted_push_goes_on(server, made, pretrained, monkeypatch, caps
     server.answers.clear()
     push(pretrained, made)
     assert files(server.models[NAME]["step12"]) == files(made / "step-12")
-    assert "branch step8: complete already" in capsys.readouterr().out
     uploads = [each for each in server.requests if each.startswith("PUT")]
     assert len(uploads) == len(set(uploads)) == 2
     assert server.requests.count(f"POST /api/models/{NAME}/commit/step8") == 1
     server.requests.clear()
+    capsys.readouterr()
     push(pretrained, made)
-    assert not sent(server)
-    assert "Nothing to push: the Hub has it all." in capsys.readouterr().out
+    assert not [each for each in sent(server) if "/commit/" in each or "PUT" in each]
+    listed = capsys.readouterr().out
+    assert "branch step8 (whose files of these names are REPLACED), from" in listed
 
 
 # --- refused ------------------------------------------------------------------------
@@ -207,7 +208,11 @@ def test_an_interrupted_push_goes_on(server, made, pretrained, monkeypatch, caps
     [
         ({"push_to": "people/gpt"}, "secret", "must be hf://ORG/NAME"),
         ({"push_to": "hf://people/a..b"}, "secret", "must be hf://ORG/NAME"),
-        ({"push_to": f"hf://{NAME}@main"}, "secret", "names a revision; leave @main"),
+        (
+            {"push_to": f"hf://{NAME}@main"},
+            "secret",
+            "without a revision: the model goes to",
+        ),
         ({"preset": "openai"}, "secret", "choose configs/convert.py:huggingface"),
         ({"push_to": "hf://others/gpt"}, "secret", "hf://me/NAME, hf://people/NAME"),
         ({}, "", "needs a token that may write there: set HF_TOKEN"),
@@ -260,7 +265,9 @@ def test_what_is_there_decides_whether_one_may_push(server, made, pretrained):
         ("whoami", {}),
         ("whoami", []),
         ("whoami", {"name": "me", "orgs": [{}]}),
-        ("revision/main", {}),
+        ("GET /api/models/people/gpt", {}),
+        ("/refs", {}),
+        ("/refs", []),
         ("repos/create", {}),
         ("commits/main", []),
         ("commits/main", {}),
@@ -271,6 +278,8 @@ def test_what_is_there_decides_whether_one_may_push(server, made, pretrained):
 def test_an_odd_answer_of_the_hub_is_one_line(
     server, made, pretrained, request_line, answer
 ):
+    if request_line == "/refs":  # which are of a repository that is there
+        push(pretrained, made)
     server.answers[request_line] = answer
     said = refusal(pretrained, made, error=TryAgain)
     assert "config.push_to='hf://people/gpt': the Hub" in said
@@ -280,9 +289,9 @@ def test_an_odd_answer_of_the_hub_is_one_line(
 
 
 def test_only_the_check_of_the_card_blames_the_card(server, made, pretrained):
-    server.answers["commit/main"] = 400
+    server.answers["commit/main"] = (400, {"error": "The disk quota is used up."})
     said = refusal(pretrained, made)
-    assert "the Hub refuses (" in said and "push_license" not in said
+    assert "The disk quota is used up.)" in said and "push_license" not in said
     assert "push_license" in refusal(pretrained, made, push_license="mine")
 
 

@@ -25,15 +25,12 @@ from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning import heads
 from gpt1_jax.finetuning.heads import Head
-from gpt1_jax.interop import hugging_face, openai
+from gpt1_jax.interop import foreign, hugging_face, openai
+from gpt1_jax.interop.foreign import HUGGING_FACE_BPE_FILES, OPENAI_BPE_FILES
 from gpt1_jax.interop.hugging_face import read_arrays, write_arrays
 from gpt1_jax.interop.names import Sizes
 from gpt1_jax.jobs import convert, finetune, predict
-from gpt1_jax.jobs.convert import (
-    HUGGING_FACE_BPE_FILES,
-    OPENAI_BPE_FILES,
-    describe_export,
-)
+from gpt1_jax.jobs.convert import describe_export
 from gpt1_jax.runs.checkpoint_files import read_metadata, write_manifest
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.signals import Stopped
@@ -613,7 +610,7 @@ def test_no_pickle_is_opened(exported, tmp_path):
 def test_our_own_copy_comes_back_bit_for_bit(pretrained, tmp_path):
     run("openai", pretrained, tmp_path / "out")
     ours = load_tokenizer(pretrained / "tokenizer")
-    back = convert.read_tokenizer(epath.Path(tmp_path / "out"), ours.vocab_size)
+    back = foreign.read_tokenizer(epath.Path(tmp_path / "out"), ours.vocab_size)
     assert back.digest == ours.digest
     copy, model = tmp_path / "out" / "gpt1_jax_tokenizer", "sentencepiece.model"
     assert (copy / model).read_bytes() == (
@@ -625,7 +622,7 @@ def test_our_own_copy_comes_back_bit_for_bit(pretrained, tmp_path):
 def test_gpt1s_two_files_are_read_under_either_name(tmp_path, files):
     pytest.importorskip("spacy")
     write_bpe_files(tmp_path, files, vocab_size=20)
-    tokenizer = convert.read_tokenizer(epath.Path(tmp_path), 20)
+    tokenizer = foreign.read_tokenizer(epath.Path(tmp_path), 20)
     assert tokenizer.kind == "gpt1"
     assert tokenizer.encode("b a\nc") == [2, 1, 19, 3]
 
@@ -657,14 +654,14 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"neither gpt1_jax_tokenizer/ nor enco"
     ):
-        convert.read_tokenizer(epath.Path(tmp_path), 20)
+        foreign.read_tokenizer(epath.Path(tmp_path), 20)
 
 
 @pytest.mark.parametrize("rules", [{"type": "BPE", "vocab": 3}, None])
 def test_a_tokenizer_that_cannot_be_read_is_refused(tmp_path, rules):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": rules}))
     with pytest.raises(UserError, match=r"tokenizer\.json (cannot|is neither)") as e:
-        convert.read_tokenizer(epath.Path(tmp_path), 20)
+        foreign.read_tokenizer(epath.Path(tmp_path), 20)
     assert "\n" not in str(e.value)
 
 
@@ -691,7 +688,7 @@ def test_gpt1s_tokenizer_is_read_from_tokenizer_json(tmp_path, pairs):
     merges = [merge if pairs else " ".join(merge) for merge in model["merges"]]
     saved = json.dumps({"model": {**model, "merges": merges}})
     (tmp_path / "tokenizer.json").write_text(saved)
-    read = convert.read_tokenizer(epath.Path(tmp_path), ours.vocab_size)
+    read = foreign.read_tokenizer(epath.Path(tmp_path), ours.vocab_size)
     for text in ("Mr. Do\ndon't", "mr . do", ""):
         assert read.encode(text) == ours.encode(text)
 
@@ -702,7 +699,7 @@ def test_files_that_are_no_vocabulary_are_refused(tmp_path, text):
     write_bpe_files(tmp_path, HUGGING_FACE_BPE_FILES, vocab_size=20)
     (tmp_path / "vocab.json").write_bytes(text)
     with pytest.raises(ValueError, match=r"vocab.json and merges.txt in .* are not"):
-        convert.read_tokenizer(epath.Path(tmp_path), 20)
+        foreign.read_tokenizer(epath.Path(tmp_path), 20)
 
 
 # --- the README of an exported folder ---

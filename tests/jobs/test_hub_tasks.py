@@ -16,7 +16,7 @@ from tiny_tasks import changed, finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.interop.datasets import fetch_tasks
+from gpt1_jax.interop.hub_files import fetch_tasks
 from gpt1_jax.jobs import convert, finetune
 from gpt1_jax.studies.zero_shot import job as zero_shot
 from gpt1_jax.studies.zero_shot.tasks import ZERO_SHOT

@@ -37,6 +37,7 @@ def curves(steps, run="Transformer", is_baseline=False, tasks=TASKS):
     return pd.DataFrame(
         {
             "run": run,
+            "set": run,
             "is_baseline": is_baseline,
             "step": step,
             "at": f"step {step:,}",
@@ -68,11 +69,11 @@ def legends(figure):
 
 def test_the_long_table_has_a_row_for_each_score_of_each_step():
     table = long_table([run("runs/x", {8: 0.5, 1200: 0.75})], rows)
+    same = {"run": "x", "set": "run", "is_baseline": False, "task": "a", "n": 40}
     assert table.to_dict("records") == [
-        {"run": "x", "is_baseline": False, "step": step, "at": at, "task": "a", "n": 40,
-         "score": score, "error": 2.0}
-        for step, at, score in ((8, "step 8", 50.0), (1200, "step 1,200", 75.0))
-    ]  # fmt: skip
+        {**same, "step": 8, "at": "step 8", "score": 50.0, "error": 2.0},
+        {**same, "step": 1200, "at": "step 1,200", "score": 75.0, "error": 2.0},
+    ]
 
 
 def test_the_second_run_of_1_0_is_the_baseline_and_later_ones_are_named():
@@ -144,9 +145,10 @@ def test_runs_that_differ_by_seed_are_their_mean_with_its_spread():
         run("s1", {8: 0.6}, name="run_2"),
         run("lstm", {8: 0.3}, name="baseline"),
     ]
-    header, _, line = scores_table(long_table(runs, rows), ["task"]).splitlines()
-    mean = "mean ± spread of s0, s1, step 8"
-    assert header == f"| task | {mean} | lstm, step 8 |"
+    table, note = scores_table(long_table(runs, rows), ["task"]).split("\n\n")
+    header, _, line = table.splitlines()
+    assert header == "| task | mean of s0, s1 (± SD), step 8 | lstm, step 8 |"
+    assert note == "SD is the standard deviation over runs: mean of s0, s1 (± SD)."
     spread = 100 * np.std([0.4, 0.6], ddof=1)
     assert line == f"| a | 50.0 ± {spread:.1f} | 30.0 ± 2.0 |"
 

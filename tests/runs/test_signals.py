@@ -93,6 +93,17 @@ def test_a_second_signal_quits_as_the_program_wishes(number):
     assert ended == [True]
 
 
+@BOTH
+def test_the_first_signal_quits_where_a_library_would_go_on(number):
+    ended = []
+    with catch(lambda: ended.append(True) or sys.exit()) as stop:
+        with stop.quitting(), pytest.raises(SystemExit):
+            send(number)
+        with pytest.raises(KeyboardInterrupt):
+            send(number)
+    assert ended == [True]
+
+
 def test_an_interrupt_that_gets_lost_is_remembered(monkeypatch):
     """As in a callback of the garbage collector, which must not raise."""
     lost = []

@@ -94,7 +94,10 @@ def test_settings_of_features_that_cannot_work_are_refused(overrides, problem):
     [
         ({"init_from": ""}, "--config.init_from=runs/pretrain/NAME"),
         ({"dtype": "float16"}, "config.dtype='float16'"),
-        ({"baseline_init_from": "run"}, "baseline_init_from='run' is the run of"),
+        (
+            {"baseline_init_from": "run"},
+            "config.baseline_init_from='run' name a run twice",
+        ),
         ({"step": "kept"}, "config.step='kept' is now config.step='milestones'"),
         ({"step": "last"}, "config.step='last' must be default, .* all, milestones"),
         ({"tasks": ()}, r"config.tasks=\(\) must name one"),

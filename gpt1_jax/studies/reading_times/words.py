@@ -33,12 +33,8 @@ BEFORE = 2  # how many preceding words add their predictors to a word's
 NO_TIME, PUNCTUATION, UNKNOWN = "no time", "punctuation", "unknown"
 TOO_EARLY, AFTER_UNKNOWN = "without two words before", "after an unknown one"
 _MOST = 1e15  # of a number in the table: sums of squares stay finite, positions exact
-_NUMBERS = {
-    "position": 0.0,
-    "time": 0.0,
-    "length": 0.0,
-    "log_frequency": -_MOST,
-}  # the least
+# The columns of numbers, and the least of each.
+_NUMBERS = {"position": 0.0, "time": 0.0, "length": 0.0, "log_frequency": -_MOST}
 # From the first letter or digit to the last. A pattern for the characters around them
 # would take quadratic time on a run of other characters.
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData
-from gpt1_jax.interop.datasets import fetch_tasks
+from gpt1_jax.interop.hub_files import fetch_tasks
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun

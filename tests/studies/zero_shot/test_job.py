@@ -242,9 +242,9 @@ def test_names_of_folders_are_escaped_in_the_table_and_not_in_the_figure(
     assert legend.get_texts()[0].get_text() == "a_b&c<i>x, step 12"
 
 
-def test_kept_steps_may_be_asked_for(ask, other, tmp_path):
+def test_milestones_and_the_newest_step_may_be_asked_for(ask, other, tmp_path):
     ask(folder=other, tasks="sst2", step="milestones")
-    assert [each["step"] for each in checkpoints(tmp_path)] == [4]
+    assert [each["step"] for each in checkpoints(tmp_path)] == [4, 12]
 
 
 def test_what_is_missing_is_said_once_for_both_runs(ask, other, tmp_path):

@@ -11,8 +11,8 @@ importing this module registers the model. It needs no PyTorch.
 import dataclasses
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,15 +20,7 @@ import numpy as np
 
 import gpt1_jax
 from gpt1_jax import addresses
-from gpt1_jax.config.checks import (
-    NEWEST,
-    DType,
-    NotNegative,
-    Seed,
-    at_most,
-    check_value,
-    require,
-)
+from gpt1_jax.config.checks import NEWEST, DType, Seed, check_value, require
 from gpt1_jax.config.sections import (
     DEFAULT_SAMPLING,
     SamplingConfig,
@@ -36,7 +28,6 @@ from gpt1_jax.config.sections import (
 )
 from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.text import brief, printable
-from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError, from_extra
 from gpt1_jax.inference import decoding
@@ -54,7 +45,7 @@ with from_extra("lm-eval", "gpt1_jax.eval_harness"):
     import lm_eval.utils
     from lm_eval.__main__ import cli_evaluate
     from lm_eval.api.instance import Instance
-    from lm_eval.api.model import LM
+    from lm_eval.api.model import TemplateLM
     from lm_eval.api.registry import register_model
     from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
 
@@ -62,13 +53,11 @@ _AUTO = "auto"
 _AUTO_BATCH = 8  # continuations
 _MAX_GEN_TOKS = 256  # the default, as in lm_eval's class for transformers
 _MOST_GEN_TOKS = 32_768  # the most of any task in lm_eval
-# lm_eval's names of the length: the first that is given counts.
-_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _REQUEST = "lm_eval's request"  # for messages
 
 
 @register_model("gpt1_jax")
-class RunLM(LM):
+class RunLM(TemplateLM):
     """The language model of a run as lm_eval's tasks call it.
 
     Args:
@@ -107,13 +96,11 @@ class RunLM(LM):
         )
         run = open_run(addresses.resolve_model(str(init_from), "init_from"), step)
         say_what_is_read(run)
-        self._run, self._tokenizer = run, run.tokenizer
-        self._start = run.tokenizer.newline_id
-        self._begin = [self._start] if add_bos_token else []
-        self._batch_size = _AUTO_BATCH if batch_size == _AUTO else int(batch_size)
-        self._seed = seed
+        self._run, self._tokenizer, self._seed = run, run.tokenizer, seed
+        self._begin = [self.eot_token_id] if add_bos_token else []
+        self._batch_size = _AUTO_BATCH if number == _AUTO else int(number)
         tokens = BATCH_TOKENS
-        if batch_size != _AUTO:
+        if number != _AUTO:
             tokens = max(tokens, self._batch_size * run.model.max_seq_len)
         self._model = scoring_model(run.model_in(dtype))
         self._score = Scorer(self._model, run.tokenizer.vocab_size, tokens)
@@ -133,28 +120,23 @@ class RunLM(LM):
     ) -> "RunLM":
         """Makes the model from arguments by name.
 
-        Args:
-          arg_dict: the model's arguments.
-          additional_config: lm_eval's: its `batch_size`, unless the model has one. Its
-            "cuda:0" and the like mean nothing to JAX, which chooses its devices itself.
+        Of lm_eval's own, `batch_size` counts unless the model has one; "cuda:0" and the
+        like mean nothing to JAX, which chooses its devices itself.
 
         Raises:
           UserError: if there is no such argument, or as the class.
         """
         batch_size = (additional_config or {}).get("batch_size") or _AUTO
         arguments = {"batch_size": batch_size, **arg_dict}
-        known = list(inspect.signature(cls).parameters)
-        require(
-            "init_from" in arguments,
-            "--model_args names no run; write init_from=runs/pretrain/quickstart, for "
-            "example.",
-        )
-        unknown = sorted(set(arguments) - set(known))
-        require(
-            not unknown,
-            f"The model gpt1_jax has no argument {', '.join(unknown)}; it has "
-            f"{', '.join(known)}.",
-        )
+        signature = inspect.signature(cls)
+        try:
+            signature.bind(**arguments)
+        except TypeError as error:
+            raise UserError(
+                f"--model_args of gpt1_jax: {error}; the arguments are "
+                f"{', '.join(signature.parameters)}, as in "
+                "init_from=runs/pretrain/quickstart."
+            ) from error
         return cls(**arguments)
 
     def get_model_info(self) -> dict[str, Any]:
@@ -168,6 +150,59 @@ class RunLM(LM):
             "gpt1_jax_version": gpt1_jax.__version__,
         }
 
+    # --- tokens -----------------------------------------------------------------
+
+    @property
+    def eot_token_id(self) -> int:
+        """The newline, which stands before a text without a context, as in training."""
+        return self._tokenizer.newline_id
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
+    ) -> list[int]:
+        """The ids of a text as it is; there are no special tokens to add."""
+        check_value(_REQUEST, str, string)
+        return self._tokenizer.encode(string)
+
+    def _encode_pair(
+        self, context: str, continuation: str
+    ) -> tuple[list[int], list[int]]:
+        """The tokens of a context and those of its continuation.
+
+        White space at the end of the context belongs to the continuation. If the
+        context then is empty, a newline stands before the continuation, unless it
+        begins with one.
+
+        Both are encoded as one text, since a word is spelled with or without a mark of
+        its end, depending on what follows. Where the context ends with a word, its
+        tokens are the first of the text. Where it ends inside one, lm_eval's own cut,
+        by the number of tokens that the context has by itself, can be anywhere. Then
+        the tokens that the continuation has by itself are scored, as after the bracket
+        in "(" and "a)"; but between two letters, as in "un" and "ited", or if the text
+        does not end with those tokens, the word is scored whole. So nothing of a
+        continuation is lost, and all continuations of a context have the same scored
+        along.
+        """
+        check_value(_REQUEST, str, context)
+        check_value(_REQUEST, str, continuation)
+        read = context.rstrip()
+        continuation = context[len(read) :] + continuation
+        ids, newline = self.tok_encode(read + continuation), self.eot_token_id
+        if not read:
+            return [newline], ids[ids[:1] == [newline] :]
+        known = self.tok_encode(read)
+        first = common_length(ids, known)
+        if first < len(known):
+            alone = self.tok_encode(continuation)
+            apart = not (read[-1].isalnum() and continuation[:1].isalnum())
+            if apart and alone and ids[-len(alone) :] == alone:
+                first = len(ids) - len(alone)
+            else:
+                before = read[: -len(read.split()[-1])]
+                first = common_length(ids, self.tok_encode(before))
+        begin = self._begin or [newline] * (first == 0)
+        return [*begin, *ids[:first]], ids[first:]
+
     # --- scores -----------------------------------------------------------------
 
     @own_settings()
@@ -176,7 +211,7 @@ class RunLM(LM):
     ) -> list[tuple[float, bool]]:
         """Log P, in nats, of continuations of contexts, and whether each is greedy.
 
-        See `encode_pair`. A text that is too long loses its beginning.
+        A text that is too long loses its beginning.
 
         Args:
           requests: their arguments are a context, which may be empty, and a
@@ -187,42 +222,38 @@ class RunLM(LM):
           UserError: if a continuation has more tokens than the model reads, or an
             argument is not text.
         """
+        # TemplateLM's own would fail for a continuation without tokens.
+        pairs = [(each.args, *self._encode_pair(*each.args)) for each in requests]
+        return self._loglikelihood_tokens(pairs, disable_tqdm)
+
+    def _loglikelihood_tokens(
+        self,
+        requests: Sequence[tuple[tuple[str, str], list[int], list[int]]],
+        disable_tqdm: bool = False,
+        **kwargs: Any,
+    ) -> list[tuple[float, bool]]:
         longest = self._model.max_seq_len
-        windows, numbers, empty, num_cut = [], [], [], 0
-        for number, (context, continuation) in enumerate(r.args for r in requests):
-            window = encode_pair(self._tokenizer, context, continuation, self._begin)
-            num_scored = len(window.ids) - window.num_context
-            if not num_scored:
-                empty.append(number)
-                continue
+        answers = dict.fromkeys(range(len(requests)), (0.0, True))
+        windows, num_cut = {}, 0
+        for number, ((context, text), read, scored) in enumerate(requests):
             require(
-                num_scored <= longest,
-                f"The continuation {brief(continuation)} of {brief(context)} has "
-                f"{num_scored} tokens to score; this model scores up to {longest}.",
+                len(scored) <= longest,
+                f"The continuation {brief(text)} of {brief(context)} has "
+                f"{len(scored)} tokens to score; this model scores up to {longest}.",
             )
-            excess = max(0, len(window.ids) - longest - 1)  # the last is not read
-            num_cut += excess > 0
-            numbers.append(number)
-            windows.append(
-                ReadingWindow(window.ids[excess:], window.num_context - excess)
-            )
+            if scored:  # the last is not read
+                kept = read[max(0, len(read) + len(scored) - longest - 1) :]
+                windows[number] = ReadingWindow([*kept, *scored], len(kept))
+                num_cut += len(kept) < len(read)
         _say_cut(num_cut, len(requests), f"{longest} tokens before the last")
-        if empty:
-            context, continuation = requests[empty[0]].args
-            say(
-                f"{len(empty):,} of {len(requests):,} continuations have no tokens to "
-                f"score, the first {brief(continuation)} of {brief(context)}; their "
-                "log-likelihood is 0.",
-                beside_output=True,
-            )
-        answers = dict.fromkeys(empty, (0.0, True))
-        for place, scores in self._scored(windows, disable_tqdm):
-            total = float(scores.log_probs.sum(dtype=np.float64))
+        numbers = list(windows)
+        for place, scores in self._scored(list(windows.values()), disable_tqdm):
             number = numbers[place]
+            total = float(scores.log_probs.sum(dtype=np.float64))
             answers[number] = total, bool((scores.log_probs == scores.highest).all())
-            arguments = requests[number].args
+            arguments = requests[number][0]
             self.cache_hook.add_partial("loglikelihood", arguments, answers[number])
-        return [answers[number] for number in range(len(requests))]
+        return list(answers.values())
 
     @own_settings()
     def loglikelihood_rolling(
@@ -244,13 +275,12 @@ class RunLM(LM):
         windows, owners = [], []
         for number, (text,) in enumerate(request.args for request in requests):
             pairs = lm_eval.utils.get_rolling_token_windows(
-                token_list=_encode(self._tokenizer, text),
-                prefix_token=self._start,
+                token_list=self.tok_encode(text),
+                prefix_token=self.eot_token_id,
                 max_seq_len=self._model.max_seq_len,
                 context_len=1,
             )
-            for pair in pairs:
-                context, scored = lm_eval.utils.make_disjoint_window(pair)
+            for context, scored in map(lm_eval.utils.make_disjoint_window, pairs):
                 windows.append(ReadingWindow([*context, *scored], len(context)))
                 owners.append(number)
         totals = [0.0] * len(requests)
@@ -298,89 +328,33 @@ class RunLM(LM):
         with Bar("generate", len(requests), "text", active=not disable_tqdm) as bar:
             for sampling, numbers in by_sampling.items():
                 prompts = [requests[number].args[0] for number in numbers]
-                generator = self._generator(sampling, prompts)
+                # Without any room the context slides.
+                room = max(0, self._model.max_seq_len - sampling.max_new_tokens)
+                lengths = [len(prompt_ids(self._tokenizer, each)) for each in prompts]
+                _say_cut(
+                    sum(length > room > 0 for length in lengths),
+                    len(prompts),
+                    f"{room} tokens, so that max_gen_toks={sampling.max_new_tokens} "
+                    "more fit behind",
+                )
+                generator = Generator(
+                    self._model,
+                    self._tokenizer,
+                    sampling,
+                    self._batch_size,
+                    longest_prompt=room,
+                )
+                generator.check_memory(prompts)
                 seeds = [(self._seed + number) % 2**32 for number in numbers]
+                stops = list(map(self._tokenizer.cased, sampling.stop_strings))
                 for place, found in generator.as_finished(params, prompts, seeds):
                     number = numbers[place]
-                    stops = list(map(self._tokenizer.cased, sampling.stop_strings))
                     text = postprocess_generated_text(found.text, stops, None)
                     texts[number] = text
                     arguments = requests[number].args
                     self.cache_hook.add_partial("generate_until", arguments, text)
                     bar.update()
         return [texts[number] for number in range(len(requests))]
-
-    def _generator(self, sampling: SamplingConfig, prompts: Sequence[str]) -> Generator:
-        """A generator for some prompts, cut so that the continuations fit."""
-        # Without any room the context slides.
-        room = max(0, self._model.max_seq_len - sampling.max_new_tokens)
-        if room:
-            lengths = [len(prompt_ids(self._tokenizer, each)) for each in prompts]
-            _say_cut(
-                sum(length > room for length in lengths),
-                len(prompts),
-                f"{room} tokens, so that max_gen_toks={sampling.max_new_tokens} more "
-                "fit behind",
-            )
-        generator = Generator(
-            self._model,
-            self._tokenizer,
-            sampling,
-            self._batch_size,
-            longest_prompt=room,
-        )
-        generator.check_memory(prompts)
-        return generator
-
-
-def encode_pair(
-    tokenizer: Tokenizer, context: str, continuation: str, begin: Sequence[int] = ()
-) -> ReadingWindow:
-    """The tokens of a context and its continuation, divided as lm_eval divides them.
-
-    White space at the end of the context belongs to the continuation. If the context
-    then is empty, a newline stands before the continuation, unless it begins with one.
-
-    Both are encoded as one text, since a word is spelled with or without a mark of its
-    end, depending on what follows. Where the context ends with a word, its tokens are
-    the first of the text. Where it ends inside one, lm_eval's own cut, by the number of
-    tokens that the context has by itself, can be anywhere. Then the tokens that the
-    continuation has by itself are scored, as after the bracket in "(" and "a)"; but
-    between two letters, as in "un" and "ited", or if the text does not end with those
-    tokens, the word is scored whole. So nothing of a continuation is lost, and all
-    continuations of a context have the same scored along.
-
-    Args:
-      tokenizer: the model's tokenizer.
-      context: the text that is only read.
-      continuation: the text that is scored.
-      begin: tokens before a context that is not empty.
-    """
-    check_value(_REQUEST, str, context)
-    check_value(_REQUEST, str, continuation)
-    read = context.rstrip()
-    continuation = context[len(read) :] + continuation
-    ids = _encode(tokenizer, read + continuation)
-    newline = tokenizer.newline_id
-    if not read:
-        return ReadingWindow(ids if ids[:1] == [newline] else [newline, *ids], 1)
-    known = _encode(tokenizer, read)
-    first = common_length(ids, known)
-    if first < len(known):
-        alone = _encode(tokenizer, continuation)
-        apart = not (read[-1].isalnum() and continuation[:1].isalnum())
-        if apart and alone and ids[-len(alone) :] == alone:
-            first = len(ids) - len(alone)
-        else:
-            before = read[: -len(read.split()[-1])]
-            first = common_length(ids, _encode(tokenizer, before))
-    begin = begin or [newline] * (first == 0)
-    return ReadingWindow([*begin, *ids], len(begin) + first)
-
-
-def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    check_value(_REQUEST, str, text)
-    return tokenizer.encode(text)
 
 
 def _sampling(values: Any) -> SamplingConfig:
@@ -389,69 +363,35 @@ def _sampling(values: Any) -> SamplingConfig:
     None stands for the default, as in transformers.
 
     Raises:
-      UserError: naming the first argument that is unknown or impossible.
+      UserError: naming what is unknown or impossible.
     """
-    require(
-        isinstance(values, Mapping),
-        f"generation_kwargs={brief(values)} must hold arguments by name, such as "
-        "{'until': ['\\n'], 'max_gen_toks': 16}.",
-    )
-    kinds: dict[str, Any] = {
-        field.name: field.type for field in dataclasses.fields(SamplingConfig)
-    }
-    length: Any = Annotated[
-        kinds.pop("max_new_tokens"),
-        at_most(
-            _MOST_GEN_TOKS,
-            ": the model has no end token, and stops no earlier without a stop string; "
-            "set it with --gen_kwargs max_gen_toks=256",
-        ),
-    ]
-    kinds = {
-        "until": kinds.pop("stop_strings"),
-        **dict.fromkeys(_LENGTHS, length),
-    } | kinds
-    if not values.get("do_sample"):
-        kinds["temperature"] = NotNegative[float]  # 0 is greedy, too
-    unknown = sorted(map(str, set(values) - set(kinds)))
-    require(
-        not unknown,
-        f"generation_kwargs has {', '.join(unknown)}, which gpt1_jax does not know; it "
-        f"knows {', '.join(kinds)}.",
-    )
-    given: dict[str, Any] = {}
-    for name, value in values.items():
-        if value is None:
-            continue
-        if name == "until":
-            several = value if isinstance(value, list | tuple) else [value]
-            value = tuple(text for text in several if text != "")
-        elif name != "do_sample":
-            value = _number(value)
-        check_value(f"generation_kwargs.{name}", kinds[name], value)
-        given[name] = value
-    stops = given.pop("until", ())
-    given = {**normalize_gen_kwargs(given, _MAX_GEN_TOKS)}
-    del given["until"]
-    if not given["do_sample"]:
-        given.pop("temperature", None)
-    return dataclasses.replace(
-        DEFAULT_SAMPLING,
-        stop_strings=stops,
-        max_new_tokens=given.pop("max_gen_toks"),
-        **given,
-    )
-
-
-def _number(value: Any) -> Any:
-    """Text as the number it spells, since YAML reads 1e-1 as text; 5.0 as 5."""
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            return value
-    whole = isinstance(value, float) and value.is_integer()
-    return int(value) if whole else value
+    try:
+        given = {key: value for key, value in values.items() if value is not None}
+        stops = given.pop("until", ())
+        stops = (stops,) if isinstance(stops, str) else stops
+        given = {**normalize_gen_kwargs(given, _MAX_GEN_TOKS)}
+        del given["until"]
+        if not given["do_sample"]:
+            given.pop("temperature", None)
+        length = given.pop("max_gen_toks")
+        require(
+            length <= _MOST_GEN_TOKS,
+            f"max_gen_toks={length} must be at most {_MOST_GEN_TOKS:,}: the model has "
+            "no end token, and stops no earlier without a stop string; set it with "
+            "--gen_kwargs max_gen_toks=256.",
+        )
+        return dataclasses.replace(
+            DEFAULT_SAMPLING,
+            max_new_tokens=length,
+            stop_strings=tuple(text for text in stops if text != ""),
+            **given,
+        )
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        *others, _ = (field.name for field in dataclasses.fields(SamplingConfig)[1:])
+        raise UserError(
+            f"generation_kwargs={brief(values)}: {str(error).rstrip('.')}. Arguments "
+            f"are until, max_gen_toks, {', '.join(others)}."
+        ) from error
 
 
 def _say_cut(num_cut: int, total: int, fitting: str) -> None:

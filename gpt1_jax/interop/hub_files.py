@@ -1,8 +1,6 @@
 """Files of datasets on the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATTERN.
 
-They are downloaded to the Hub's own cache, by its own client, once for each commit.
-What was downloaded is read again without the Hub. A dataset's code is never run, nor
-downloaded unless the pattern names it.
+A dataset's code is never run, nor downloaded unless the pattern names it.
 """
 
 import dataclasses
@@ -12,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.interop import repository as hub
-from gpt1_jax.interop.repository import Listing, Repository
+from gpt1_jax.interop.repository import Commit, Repository
 from gpt1_jax.runs.console import say
 from gpt1_jax.tasks.task import Task
 
@@ -36,12 +34,10 @@ def fetch_files(address: str, key: str = "") -> str:
       MissingPackage: if they are Parquet, and what reads it is not installed.
       UserError: if there is no such dataset, revision or file; it is private, or has
         only code; or it cannot be reached, and not all files are here.
-      OSError: if the disk lacks room.
     """
     named = f"{key}={address!r}" if key else repr(address)
     repository, pattern = _parse(address, named)
-    listing = hub.list_files(repository, named)
-    folder = _download(repository, listing, {pattern: named})
+    folder = _download(hub.find_commit(repository), {pattern: named})
     return f"{folder}/{pattern}"
 
 
@@ -59,14 +55,13 @@ def fetch_tasks(tasks: Sequence[Task]) -> tuple[dict[str, Task], dict[str, str]]
       MissingData: if no task can be read.
       MissingPackage: if what reads Parquet is not installed.
       UserError: if the Hub does not answer.
-      OSError: if the disk lacks room.
     """
     _require_reader([".parquet"])  # as all of them are
-    listings: dict[Repository, Listing] = {}
+    commits: dict[str, Commit] = {}
     found, missing = {}, {}
     for task in tasks:
         try:
-            found[task.name] = _fetch_task(task, listings)
+            found[task.name] = _fetch_task(task, commits)
         except UserError as error:
             if error.__cause__ and hub.is_unreachable(error.__cause__):
                 raise
@@ -79,34 +74,34 @@ def fetch_tasks(tasks: Sequence[Task]) -> tuple[dict[str, Task], dict[str, str]]
     return found, missing
 
 
-def _fetch_task(task: Task, listings: dict[Repository, Listing]) -> Task:
-    """A task with local paths; adds the listings that the Hub was asked for."""
-    terms = task.published.terms
-    if not task.published.hub:
+def _fetch_task(task: Task, commits: dict[str, Commit]) -> Task:
+    """A task with local paths; adds the commit that the Hub was asked for."""
+    published, terms = task.published, task.published.terms
+    if not published.hub:
         raise UserError(
             f"{task.title} is not on the Hub{terms and ': '}{terms}; read its files "
             f"from a folder with --config.tasks={task.name} "
             "--config.data.source=official --config.data.dir=DIR."
         )
     named: dict[str, str] = {}
-    patterns: dict[str, dict[str, str]] = {}
-    optional = []
-    for split, subsets in task.published.hub.items():
+    optional: set[str] = set()
+    places: dict[str, dict[str, str]] = {}
+    for split, subsets in published.hub.items():
         for subset, address in subsets.items():
-            name = f"{task.title} at {address!r}"
-            repository, pattern = _parse(address, name)  # the same for all
-            named[pattern] = name
-            patterns.setdefault(split, {})[subset] = pattern
-            if subset in task.published.optional:
-                optional.append(pattern)
-    if repository not in listings:
-        listings[repository] = hub.list_files(repository, next(iter(named.values())))
-    folder = _download(repository, listings[repository], named, optional)
-    paths = {
+            # One repository for all.
+            repository, pattern = _parse(address, f"{task.title} at {address!r}")
+            named[pattern] = repository.named
+            optional |= {pattern} if subset in published.optional else set()
+            places.setdefault(split, {})[subset] = pattern
+    place = f"{repository.name}@{repository.revision}"
+    if place not in commits:
+        commits[place] = hub.find_commit(repository)
+    folder = _download(commits[place], named, optional)
+    local = {
         split: {subset: f"{folder}/{pattern}" for subset, pattern in subsets.items()}
-        for split, subsets in patterns.items()
+        for split, subsets in places.items()
     }
-    published = dataclasses.replace(task.published, hub=paths)
+    published = dataclasses.replace(published, hub=local)
     return dataclasses.replace(task, published=published)
 
 
@@ -119,7 +114,7 @@ def _parse(address: str, named: str) -> tuple[Repository, str]:
             "hf://datasets/ORG/NAME@REVISION/FILES, with a file, a folder or a pattern "
             "such as data/*.parquet or **/*.parquet."
         )
-    repository = Repository(parts[1], parts[2] or "main", "dataset")
+    repository = Repository(parts[1], parts[2] or "main", "dataset", named)
     return repository, parts[3].rstrip("/")
 
 
@@ -130,10 +125,7 @@ def _require_reader(names: Iterable[str]) -> None:
 
 
 def _download(
-    repository: Repository,
-    listing: Listing,
-    named: Mapping[str, str],
-    optional: Collection[str] = (),
+    commit: Commit, named: Mapping[str, str], optional: Collection[str] = ()
 ) -> str:
     """The folder of a commit in the Hub's cache, with the files that match.
 
@@ -141,32 +133,30 @@ def _download(
     """
     wanted: dict[str, None] = {}
     for pattern, each in named.items():
-        found = [name for name in listing.files if _fits(name, pattern)]
+        found = [name for name in commit.digests if _fits(name, pattern)]
         if not (found or pattern in optional):
-            raise _nothing(listing, each)
-        if found and not (listing.is_whole or pattern in found):
-            print(
+            raise _nothing(commit, each)
+        if found and not (commit.is_whole or pattern in found):
+            say(
                 f"WARNING: {each} may name more than the {len(found):,} files that are "
-                "here: the list of its files is not.",
-                flush=True,
+                "here: the list of its files is not."
             )
         wanted |= dict.fromkeys(found)
     _require_reader(wanted)
-    first = next(iter(named.values()))
-    return str(hub.fetch_files(repository, listing, list(wanted), first))
+    return str(hub.fetch_files(commit, list(wanted)))
 
 
-def _nothing(listing: Listing, named: str) -> UserError:
+def _nothing(commit: Commit, named: str) -> UserError:
     """The error if no file matches."""
-    if listing.problem:
+    if commit.problem:
         return UserError(
             f"{named} names none of the files that were downloaded before, and the Hub "
             "cannot be reached; run the same command once where it can."
         )
-    some = ", ".join(sorted(listing.files)[:5])
-    more = ", .." * (len(listing.files) > 5)
+    some = ", ".join(sorted(commit.digests)[:5])
+    more = ", .." * (len(commit.digests) > 5)
     return UserError(
-        f"{named} names none of its {len(listing.files):,} files: {some}{more}. If it "
+        f"{named} names none of its {len(commit.digests):,} files: {some}{more}. If it "
         "holds only code, which is never run, @refs/convert/parquet may have its data."
     )
 

@@ -1,0 +1,185 @@
+"""Models in the formats of others: which format a folder has, and how it is read."""
+
+import dataclasses
+import os
+import pickle
+import signal
+import sys
+from typing import NamedTuple
+
+from etils import epath
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.convert import ConvertConfig
+from gpt1_jax.config.saved import read_json
+from gpt1_jax.config.sections import ModelOptions
+from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer, refuse_lfs_pointers
+from gpt1_jax.errors import UserError
+from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, openai
+from gpt1_jax.interop.run_folder import save_params
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.runs.folder import CONFIG_FILE
+
+RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
+
+TOKENIZER_FOLDER = "gpt1_jax_tokenizer"  # our own format, beside other weights
+OPENAI_BPE_FILES = ("encoder_bpe_40000.json", "vocab_40000.bpe")
+HUGGING_FACE_BPE_FILES = ("vocab.json", "merges.txt")
+
+
+def find_format(folder: epath.Path) -> str:
+    """The format of a folder, detected from its files."""
+    if (folder / CONFIG_FILE).exists():
+        values = read_json(folder / CONFIG_FILE)
+        if "job" in values:
+            return RUN
+        if "model_type" in values:
+            return HUGGING_FACE
+    shards = (openai.SHAPES_FILE, openai.shard_file(0))
+    if any((folder / name).exists() for name in shards):
+        return OPENAI
+    raise FileNotFoundError(
+        f"config.init_from={str(folder)!r} holds no model: a run folder has a "
+        f"{CONFIG_FILE} with a job, a Hugging Face folder one with a model_type, "
+        f"OpenAI's model/ folder {openai.SHAPES_FILE}."
+    )
+
+
+class ForeignModel(NamedTuple):
+    """A language model that was read from another format."""
+
+    config: ModelConfig
+    params: Params
+    tokenizer: Tokenizer
+    notes: list[str]  # what was left out, and how it was read; a sentence each
+
+
+def make_run(config: ConvertConfig, folder: epath.Path, target: str) -> list[str]:
+    """Makes a run folder of a model in another format; returns its notes.
+
+    Args:
+      config: of the conversion.
+      folder: the folder to read.
+      target: the folder to make.
+
+    Raises:
+      OSError, UserError: as `read_model` and `save_params`.
+    """
+    model = read_model(folder, config.model)
+    sized = dataclasses.replace(config, model=config.model.with_sizes(model.config))
+    save_params(target, model.params, model.tokenizer, sized)
+    return model.notes
+
+
+def read_model(folder: epath.Path, options: ModelOptions) -> ForeignModel:
+    """Reads a language model in another format.
+
+    Args:
+      folder: the folder.
+      options: what a run's configuration holds of a model besides its sizes.
+
+    Raises:
+      FileNotFoundError: if a file is missing.
+      ImportError: if a package is missing that its weights or its tokenizer need.
+      UserError: if a file is damaged, or holds another kind of model.
+    """
+    notes: list[str] = []
+    if find_format(folder) == OPENAI:
+        sizes, params = openai.read_shards(folder)
+    else:
+        sizes, params, notes = hugging_face.read_model(folder)
+    tokenizer = read_tokenizer(folder, sizes.vocab_size)
+    if more := sizes.vocab_size - tokenizer.vocab_size:
+        sizes = sizes._replace(vocab_size=tokenizer.vocab_size)
+        params = {**params, "wte": params["wte"][: tokenizer.vocab_size]}
+        notes.append(
+            f"The last {more:,} row{'s' * (more > 1)} of the token embedding, for "
+            "which the tokenizer has no entries, are left out: added tokens, or "
+            "padding."
+        )
+    if tokenizer.kind == "huggingface" and not (folder / TOKENIZER_FOLDER).exists():
+        notes.append("The tokenizer is read as the library tokenizers does.")
+    section = {**vars(options), **sizes.section()}
+    model = ModelConfig(**section, vocab_size=sizes.vocab_size)
+    return ForeignModel(model, params, tokenizer, notes)
+
+
+def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
+    """The tokenizer beside weights: our own copy, GPT-1's two BPE files, or any other.
+
+    Args:
+      folder: the folder with weights in another format.
+      vocab_size: the number of rows of the token embedding.
+
+    Raises:
+      FileNotFoundError: if the folder holds no tokenizer that can be read.
+      ImportError: if it is GPT-1's own, and spaCy is not installed.
+      ValueError: if it is damaged, or has more entries than there are rows.
+    """
+    tokenizer = _load_tokenizer(folder)
+    if tokenizer.vocab_size > vocab_size:
+        raise UserError(
+            f"The tokenizer in {folder} has {tokenizer.vocab_size} entries; the token "
+            f"embedding has {vocab_size} rows. They do not belong together."
+        )
+    return tokenizer
+
+
+def _load_tokenizer(folder: epath.Path) -> Tokenizer:
+    if (folder / TOKENIZER_FOLDER).exists():
+        return load_tokenizer(folder / TOKENIZER_FOLDER)
+    refuse_lfs_pointers(folder)
+    for files in (OPENAI_BPE_FILES, HUGGING_FACE_BPE_FILES):
+        if all((folder / name).exists() for name in files):
+            contents = [(folder / name).read_bytes() for name in files]
+            texts = [
+                c.decode("utf-8", "replace").replace("\r\n", "\n") for c in contents
+            ]
+            return _gpt1_tokenizer(f"{' and '.join(files)} in {folder} are", *texts)
+    file = folder / hugging_face_tokenizer.TOKENIZER_FILE
+    if file.exists():
+        if found := hugging_face_tokenizer.read_gpt1_files(file):
+            return _gpt1_tokenizer(f"{file} is", *found)
+        return load_tokenizer(file)
+    raise FileNotFoundError(
+        f"{folder} holds no tokenizer that can be read: neither {TOKENIZER_FOLDER}/ "
+        f"nor {' and '.join(OPENAI_BPE_FILES)} nor "
+        f"{' and '.join(HUGGING_FACE_BPE_FILES)} nor {file.name}. Copy GPT-1's two "
+        "files there."
+    )
+
+
+def _gpt1_tokenizer(described: str, encoder: str, merges: str) -> Tokenizer:
+    from gpt1_jax.data.gpt1_tokenizer import GPT1Tokenizer  # imports ftfy
+
+    try:
+        return GPT1Tokenizer(encoder, merges)
+    except (OSError, ImportError):
+        raise
+    except Exception as error:  # from JSON or from the BPE
+        raise UserError(f"{described} not GPT-1's vocabulary: {error}") from error
+
+
+def main() -> None:
+    """Makes a run folder; pickles its notes, or the error, to standard output.
+
+    The arguments are the folder to read and the one to make. The process is for those
+    that cannot do it: orbax needs all processes of a run to save, and JAX's devices.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    result = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for what libraries print
+    folder, target = sys.argv[1:]
+    values = config_lib.default_config("convert", "run").to_dict()
+    try:
+        config = config_lib.load({**values, "init_from": folder})
+        found: object = make_run(config, epath.Path(folder), target)
+    except Exception as error:
+        found = error
+    with result:
+        pickle.dump(found, result)
+
+
+if __name__ == "__main__":
+    main()
