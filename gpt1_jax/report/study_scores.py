@@ -29,6 +29,7 @@ Rows = Callable[[str, Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 RUN, BASELINE = "run", "baseline"  # names in results.json, of several with _2, _3, ..
 _NO_STEP = -1  # of published scores
 _MEAN = "mean of "
+_MOST_COLUMNS = 8  # of several runs in one table
 _COLUMNS = 4  # panels in a row
 _POINTS = ("1", "2", "3", "x", "*")  # markers of published scores
 
@@ -131,14 +132,31 @@ def shown(score: float, error: float, digits: int = 1) -> str:
 def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1) -> str:
     """A Markdown table: a line for each group, a column for each step of each run.
 
+    If that would be many columns, each run has a table.
+
     Args:
       scores: as `long_table` returns them.
       labels: the columns that name a group; those of numbers come last.
       digits: of a score.
     """
     scores = mean_over_runs(scores, labels)
-    runs = scores.loc[scores["step"] != _NO_STEP, "run"].unique()
-    alone = len(runs) < 2
+    of_runs = scores[scores["step"] != _NO_STEP]
+    runs = list(of_runs["run"].unique())
+    if len(runs) < 2 or len(of_runs[["run", "at"]].drop_duplicates()) <= _MOST_COLUMNS:
+        parts = [_table(scores, labels, digits, alone=len(runs) < 2)]
+    else:
+        parts = []
+        for run in runs:
+            own = scores[(scores["run"] == run) | (scores["step"] == _NO_STEP)]
+            parts += [f"**{escape(run)}**", _table(own, labels, digits, alone=True)]
+    if means := [escape(run) for run in runs if run.startswith(_MEAN)]:
+        parts.append(f"SD is the standard deviation over runs: {'; '.join(means)}.")
+    return "\n\n".join(parts)
+
+
+def _table(
+    scores: "pd.DataFrame", labels: Sequence[str], digits: int, *, alone: bool
+) -> str:
     columns: dict[str, None] = {}
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in scores.to_dict("records"):
@@ -152,11 +170,7 @@ def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1)
         for group, line in lines.items()
     ]
     num_texts = sum(scores[label].dtype.kind not in "if" for label in labels)
-    table = markdown_table([*labels, *map(escape, columns)], body, num_texts)
-    means = [escape(run) for run in runs if run.startswith(_MEAN)]
-    if not means:
-        return table
-    return f"{table}\n\nSD is the standard deviation over runs: {'; '.join(means)}."
+    return markdown_table([*labels, *map(escape, columns)], body, num_texts)
 
 
 def _cell(value: Any) -> str:
@@ -217,7 +231,8 @@ def _draw_steps(
     steps: set[int] = set()
     for (group, run), own in scores.groupby([by, "run"], sort=False):
         number = runs.index(run) if by_run else groups.index(group)
-        style = styles[run if by_run else group] = _style(own, number)
+        style = _style(own, number)
+        styles.setdefault(run if by_run else group, style)
         axes = grid.flat[groups.index(group) if panels else 0]
         if own["step"].max() > 0:
             steps.update(own["step"])

@@ -114,6 +114,16 @@ def test_published_scores_have_a_column_without_a_step():
     assert line == "| a | 40 | 50.0 ± 2.0 | 25.0 ± 2.0 | 99.4 |"
 
 
+def test_many_steps_of_several_runs_have_a_table_for_each_run():
+    steps = dict.fromkeys(range(1, 6), 0.5)
+    table = long_table([run("x", steps), run("y|", steps)], rows)
+    table = with_published(table, [{"run": "GPT-2", "task": "a", "score": 99.4}])
+    *parts, second = scores_table(table, ["task"]).split("\n\n")
+    assert parts[0] == "**x**" and parts[2] == r"**y\|**"
+    header = "| task | step 1 | step 2 | step 3 | step 4 | step 5 | GPT-2 |"
+    assert parts[1].splitlines()[0] == second.splitlines()[0] == header
+
+
 def test_what_is_missing_is_a_dash():
     runs = [run("x", {8: 0.5, 9: 0.5}), run("y", {8: 0.25})]
     table = long_table(runs, rows)
@@ -186,7 +196,8 @@ def test_the_baseline_is_dashed_in_the_colours_of_the_groups():
     assert {line.get_markerfacecolor() for line in theirs} == {"none"}
     assert [len(line.get_xdata()) for line in (ours[0], theirs[0])] == [10, 4]
     assert legends(figure) == [list(TASKS), ["Transformer", "LSTM"]]
-    by_run = figure.legends[1].get_lines()
+    by_task, by_run = (legend.get_lines() for legend in figure.legends)
+    assert {line.get_linestyle() for line in by_task} == {"-"}
     assert [line.get_linestyle() for line in by_run] == ["-", "--"]
     assert {line.get_color() for line in by_run} == {"0.5"}
 
