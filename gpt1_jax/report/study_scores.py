@@ -89,6 +89,13 @@ def with_published(
     return pd.concat([scores, pd.DataFrame(rows)]) if rows else scores
 
 
+def at_levels(scores: "pd.DataFrame", levels: Sequence[str]) -> "pd.DataFrame":
+    """The rows once for each level, a column whose groups are then those of "group"."""
+    import pandas as pd
+
+    return pd.concat([scores.assign(group=scores[level]) for level in levels])
+
+
 def mean_over_runs(scores: "pd.DataFrame", labels: Sequence[str]) -> "pd.DataFrame":
     """The mean over runs that differ by their seed, with its spread as the error.
 
