@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import pickle
-import signal
 import sys
 from typing import NamedTuple
 
@@ -167,7 +166,6 @@ def main() -> None:
     The arguments are the folder to read and the one to make. The process is for those
     that cannot do it: orbax needs all processes of a run to save, and JAX's devices.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     result = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for what libraries print
     folder, target = sys.argv[1:]
@@ -179,7 +177,3 @@ def main() -> None:
         found = error
     with result:
         pickle.dump(found, result)
-
-
-if __name__ == "__main__":
-    main()

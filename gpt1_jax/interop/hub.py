@@ -35,6 +35,13 @@ from gpt1_jax.runs.checkpoint_files import Damaged, check_files, write_manifest
 from gpt1_jax.runs.console import say
 
 ADDRESS = re.compile(r"hf://([\w.-]+)/([\w.-]+?)(?:@([\w./-]+))?")
+# Ctrl-C ends it without a traceback, which would be of the imports.
+_CONVERT = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+from gpt1_jax.interop import foreign
+foreign.main()
+"""
 _BESIDE_WEIGHTS = (  # what a model's folder holds besides, as patterns
     *(folders.CONFIG_FILE, TOKENIZER_FILE, *foreign.HUGGING_FACE_BPE_FILES),
     f"{foreign.TOKENIZER_FOLDER}/*",
@@ -157,7 +164,7 @@ def _convert(snapshot: Path, target: Path, named: str) -> None:
     # What this process can import it can, and nothing of the working folder besides.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     done = subprocess.run(
-        [sys.executable, "-P", "-m", foreign.__name__, snapshot, target],
+        [sys.executable, "-P", "-c", _CONVERT, snapshot, target],
         env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths},
         stdout=subprocess.PIPE,
     )
