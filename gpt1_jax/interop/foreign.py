@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pickle
-import signal
+import subprocess
 import sys
 from typing import NamedTuple
 
@@ -19,7 +19,8 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, openai
 from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.runs.folder import CONFIG_FILE
+from gpt1_jax.parallel.processes import is_joined
+from gpt1_jax.runs.folder import CONFIG_FILE, locate_run
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
 
@@ -55,21 +56,68 @@ class ForeignModel(NamedTuple):
     notes: list[str]  # what was left out, and how it was read; a sentence each
 
 
-def make_run(config: ConvertConfig, folder: epath.Path, target: str) -> list[str]:
-    """Makes a run folder of a model in another format; returns its notes.
-
-    Args:
-      config: of the conversion.
-      folder: the folder to read.
-      target: the folder to make.
+def make_run(config: ConvertConfig, target: str) -> list[str]:
+    """Makes a run folder of the model in `config.init_from`; returns its notes.
 
     Raises:
       OSError, UserError: as `read_model` and `save_params`.
     """
-    model = read_model(folder, config.model)
+    model = read_model(locate_run(config.init_from), config.model)
     sized = dataclasses.replace(config, model=config.model.with_sizes(model.config))
     save_params(target, model.params, model.tokenizer, sized)
     return model.notes
+
+
+def make_run_alone(config: ConvertConfig, target: str) -> list[str]:
+    """`make_run` for one of several processes that have joined.
+
+    It starts another process, as orbax has all that have joined save one checkpoint.
+
+    Raises:
+      ChildProcessError: if that process dies.
+    """
+    if not is_joined():
+        return make_run(config, target)
+    # What this process can import it can, and nothing of the working folder besides.
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _PROGRAM],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths},
+        input=pickle.dumps((config.to_dict(), target)),
+        stdout=subprocess.PIPE,
+    )
+    try:
+        found = pickle.loads(done.stdout)
+    except (EOFError, pickle.UnpicklingError) as error:
+        raise ChildProcessError(
+            f"{config.init_from} was not converted: the process that does it died, "
+            "perhaps for lack of memory."
+        ) from error
+    if isinstance(found, Exception):
+        raise found
+    return list(found)
+
+
+# Ctrl-C ends it without a traceback, which would be of the imports.
+_PROGRAM = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+from gpt1_jax.interop import foreign
+foreign.main()
+"""
+
+
+def main() -> None:
+    """What the process of `make_run_alone` does."""
+    result = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for what libraries print
+    values, target = pickle.load(sys.stdin.buffer)
+    try:
+        found: object = make_run(config_lib.load(values), target)
+    except Exception as error:
+        found = error
+    with result:
+        pickle.dump(found, result)
 
 
 def read_model(folder: epath.Path, options: ModelOptions) -> ForeignModel:
@@ -159,27 +207,3 @@ def _gpt1_tokenizer(described: str, encoder: str, merges: str) -> Tokenizer:
         raise
     except Exception as error:  # from JSON or from the BPE
         raise UserError(f"{described} not GPT-1's vocabulary: {error}") from error
-
-
-def main() -> None:
-    """Makes a run folder; pickles its notes, or the error, to standard output.
-
-    The arguments are the folder to read and the one to make. The process is for those
-    that cannot do it: orbax needs all processes of a run to save, and JAX's devices.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    result = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for what libraries print
-    folder, target = sys.argv[1:]
-    values = config_lib.default_config("convert", "run").to_dict()
-    try:
-        config = config_lib.load({**values, "init_from": folder})
-        found: object = make_run(config, epath.Path(folder), target)
-    except Exception as error:
-        found = error
-    with result:
-        pickle.dump(found, result)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,15 +6,13 @@ every job can start without the Hub. Of a tokenizer that is asked for by itself,
 """
 
 import os
-import pickle
 import re
-import subprocess
-import sys
 from collections.abc import Collection
 from pathlib import Path
 
 from etils import epath
 
+from gpt1_jax import config as config_lib
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data.files import make_folder, remove, remove_partial
@@ -153,24 +151,12 @@ def check_architecture(config: epath.Path, named: str) -> None:
 
 
 def _convert(snapshot: Path, target: Path, named: str) -> None:
-    """Makes a run folder by `foreign.main`, in another process."""
-    # What this process can import it can, and nothing of the working folder besides.
-    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", foreign.__name__, snapshot, target],
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths},
-        stdout=subprocess.PIPE,
-    )
+    """Makes a run folder, with the default options."""
+    values = config_lib.default_config("convert", "run").to_dict()
+    config = config_lib.load({**values, "init_from": os.fspath(snapshot)})
     try:
-        found = pickle.loads(done.stdout)
-    except (EOFError, pickle.UnpicklingError) as error:
-        raise ChildProcessError(
-            f"{named} was not converted: the process that does it died, perhaps for "
-            "lack of memory."
-        ) from error
-    if isinstance(found, UserError | FileNotFoundError):
-        raise UserError(f"{named} cannot be read: {found}") from found
-    if isinstance(found, Exception):
-        raise found
-    for note in found:
+        notes = foreign.make_run_alone(config, os.fspath(target))
+    except (UserError, FileNotFoundError) as error:
+        raise UserError(f"{named} cannot be read: {error}") from error
+    for note in notes:
         say(note)

@@ -133,7 +133,8 @@ def _download(
     """
     wanted: dict[str, None] = {}
     for pattern, each in named.items():
-        found = [name for name in commit.digests if _fits(name, pattern)]
+        parts = pattern.split("/")
+        found = [name for name in commit.digests if _fits(name.split("/"), parts)]
         if not (found or pattern in optional):
             raise _nothing(commit, each)
         if found and not (commit.is_whole or pattern in found):
@@ -161,19 +162,12 @@ def _nothing(commit: Commit, named: str) -> UserError:
     )
 
 
-def _fits(name: str, pattern: str) -> bool:
+def _fits(parts: Sequence[str], patterns: Sequence[str]) -> bool:
     """Whether a file's path matches a glob, or lies in a folder that does."""
-
-    def fits(parts: list[str], patterns: list[str]) -> bool:
-        if not patterns:
-            return True
-        first, *others = patterns
-        if first == "**":
-            return any(fits(parts[start:], others) for start in range(len(parts)))
-        return (
-            bool(parts)
-            and fnmatch.fnmatchcase(parts[0], first)
-            and fits(parts[1:], others)
-        )
-
-    return fits(name.split("/"), pattern.split("/"))
+    if not patterns:
+        return True
+    first, *others = patterns
+    if first == "**":
+        return any(_fits(parts[start:], others) for start in range(len(parts)))
+    matches = bool(parts) and fnmatch.fnmatchcase(parts[0], first)
+    return matches and _fits(parts[1:], others)

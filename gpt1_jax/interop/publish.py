@@ -430,7 +430,7 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
                 f"{named} is refused ({status}): the token may not write there; "
                 f"{_TOKEN}, with one that may."
             ) from error
-        if isinstance(error, TypeError | LookupError | AttributeError):
+        if isinstance(error, TypeError | LookupError | AttributeError | ValueError):
             found = f"{type(error).__name__}: {describe(error)}"
             raise TryAgain(
                 f"{named}: the Hub's answer is odd ({found}). {_AGAIN}"

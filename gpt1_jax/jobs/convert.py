@@ -251,7 +251,7 @@ def _convert_foreign(
             "no steps; leave it out."
         )
     if config.target == RUN:
-        notes = foreign.make_run(config, folder, os.fspath(target))
+        notes = foreign.make_run(config, os.fspath(target))
     else:
         model, params, tokenizer, notes = foreign.read_model(folder, config.model)
         with whole_folder(target, beside_others=True) as partial:

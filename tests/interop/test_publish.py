@@ -282,7 +282,7 @@ def test_an_odd_answer_of_the_hub_is_one_line(
         push(pretrained, made)
     server.answers[request_line] = answer
     said = refusal(pretrained, made, error=TryAgain)
-    assert "config.push_to='hf://people/gpt': the Hub" in said
+    assert "config.push_to='hf://people/gpt': the Hub's answer is odd (" in said
     server.answers.clear()
     push(pretrained, made)
     assert server.models[NAME]["main"]
