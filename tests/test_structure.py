@@ -62,7 +62,7 @@ ONLY_IN = {
     "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),
     "tensorboardX": {"runs/tensorboard.py"},
-    "wandb": {"report/wandb.py"},
+    "wandb": {"runs/wandb.py"},
     "lm_eval": {"studies/eval_harness/model.py"},
 }
 # The second has a message of its own; the third is Python's, from 3.14 on.
@@ -193,7 +193,7 @@ for name in names:
     assert {*result.stdout.split()} == {
         "gpt1_jax.data.parquet",
         "gpt1_jax.eval_harness",
-        "gpt1_jax.report.wandb",
+        "gpt1_jax.runs.wandb",
         "gpt1_jax.studies.eval_harness.model",
     }
 

@@ -687,7 +687,7 @@ def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> Non
     names = [run.variant for run, _ in results]
     for tracker in map(find_tracker, trackers_in_use(log)):
         if results and (log_results := getattr(tracker, "log_results", None)):
-            log_results(folder, suite.finished(results), names)
+            log_results(folder, score_table(suite.finished(results), names))
 
 
 def _nothing_to_do(folder: epath.Path, results: Sequence[Result]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.finetuning.results import Finished
-from gpt1_jax.report.figures import make_panels, with_unit
+from gpt1_jax.report.figures import legend_beside, make_panels, with_unit
 from gpt1_jax.report.markdown import escape, markdown_table
 from gpt1_jax.report.paper import (
     AUX_LM_WEIGHT,
@@ -216,7 +216,7 @@ class Comparison(NamedTuple):
             axes.set_xticks(settings, [f"{setting:g}" for setting in settings])
             axes.set_title(title, parse_math=False)
             axes.grid(alpha=0.3)
-            axes.legend(handlelength=3.5)
+            legend_beside(axes)
         return figure
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt1_jax.report.plots import GUIDE, LINES, MARKERS, new_figure
+from gpt1_jax.report.plots import GUIDE, LINES, MARKERS, label_updates, new_figure
 from gpt1_jax.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ def dev_scores(tasks: Sequence[DevScores]) -> "Figure":
             marker = MARKERS[number % len(MARKERS)]
             axes.plot(steps, [*map(points, scores)], marker=marker, label=name)
         axes.set(xlabel="updates", ylabel=with_unit(metric))
-        axes.xaxis.set_major_formatter("{x:,.0f}")
+        label_updates(axes, [each for steps, _ in curves.values() for each in steps])
         axes.set_title(title, parse_math=False)
         axes.grid(alpha=0.3)
-        axes.legend()
+        legend_beside(axes)
     return figure
 
 
@@ -113,11 +113,17 @@ def make_panels(number: int) -> tuple["Figure", Sequence["Axes"]]:
     """A figure of some panels, two in a row."""
     columns = min(_PANELS, number)
     rows = math.ceil(number / columns)
-    figure = new_figure(4.6 * columns, 0.4 + 2.9 * rows)
+    figure = new_figure(5 * columns, 0.4 + 2.6 * rows)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in grid[number:]:
         axes.axis("off")
     return figure, grid[:number]
+
+
+def legend_beside(axes: "Axes") -> None:
+    """Names the lines of a panel, right of it, where the legend covers nothing."""
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+    axes.legend(**place, frameon=False, handlelength=3.5)
 
 
 def with_unit(metric: str) -> str:

@@ -116,7 +116,7 @@ def read_evaluation(
       UserError: if they are damaged, or of another format.
     """
     job = job_of_results(folder)
-    study = others.get(job) or _declared(job)
+    study = others.get(job) or find_study(job)
     if study is None:
         return None
     file = folder / RESULTS_FILE
@@ -139,8 +139,8 @@ def read_evaluation(
     return Evaluation(folder, study, config, versions, origins, scores)
 
 
-def _declared(job: str) -> Study | None:
-    """The study of a job of this package; None if it scores nothing."""
+def find_study(job: str) -> Study | None:
+    """The study of a job of this package; None if the job scores nothing."""
     if job not in STUDIES:
         return None
     declared = getattr(find_job(job).import_module(), "STUDY", None)

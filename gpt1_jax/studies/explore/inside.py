@@ -86,19 +86,18 @@ def look_inside(
         tokens[0, : len(window.ids)] = window.ids
         with jax.default_matmul_precision("highest"):
             read = _read(model, vocab_size, num_expected, num_sources, params, tokens)
-        begins = np.full(length, total - known, np.int32)
-        read = Inside(*jax.device_get(read), begins)
-        new = slice(known, len(window.ids))
+        bits, ranks, ids, probs, sources, weights, similarity = jax.device_get(read)
+        begin, new = total - known, slice(known, len(window.ids))
         found.append(
             Inside(
-                read.bits[new],
-                read.ranks[new],
-                read.expected_ids[new],
-                read.expected_probs[new],
-                read.sources[:, :, new] + (total - known),
-                read.weights[:, :, new],
-                read.similarity[:, :, new],
-                read.begins[new],
+                bits[new],
+                ranks[new],
+                ids[new],
+                probs[new],
+                sources[:, :, new] + begin,
+                weights[:, :, new],
+                similarity[:, :, new],
+                np.full(len(window.ids) - known, begin, np.int32),
             )
         )
         total += len(window.ids) - known

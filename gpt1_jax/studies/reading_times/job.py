@@ -30,8 +30,8 @@ from gpt1_jax.studies.reading_times.words import (
 )
 
 TASK = "reading_times"
-_ALL = "all stories"
-_GAIN, _LABEL = "gain x 1000", "gain ± standard error, nats per word x 1000"
+ALL_STORIES, GAINS = "all stories", "gain x 1000"
+_LABEL = "gain ± standard error, nats per word x 1000"
 _R2 = {"r2_without": "R² x 100, without", "r2_with": "R² x 100, with surprisal"}
 _NOTE = (
     "The gain in log-likelihood, nats per word, of a model of reading times with "
@@ -71,7 +71,7 @@ def _score(
 
 def _rows(task: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Rows of the gain, of R² without and with surprisal, and of each story's gain."""
-    row = {"measure": _GAIN, "story": _ALL, "words": scores["n"]}
+    row = {"measure": GAINS, "story": ALL_STORIES, "words": scores["n"]}
     gain, error = 1000 * scores["gain"], 1000 * scores["gain_error"]
     yield {**row, "score": gain, "error": error}
     for name, measure in _R2.items():
@@ -83,15 +83,15 @@ def _rows(task: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _table(scores: Any, config: ReadingTimesConfig) -> str:
     del config
-    whole = scores[scores["story"] == _ALL]
+    whole = scores[scores["story"] == ALL_STORIES]
     return f"{scores_table(whole, ['measure', 'words'], digits=2)}\n\n{_NOTE}\n"
 
 
 def _figure(scores: Any) -> Any:
     """The gain over updates; at one step that of each story too."""
-    gains = scores[scores["measure"] == _GAIN]
+    gains = scores[scores["measure"] == GAINS]
     if gains["step"].nunique() > 1:
-        gains = gains[gains["story"] == _ALL]
+        gains = gains[gains["story"] == ALL_STORIES]
     return draw_scores(gains, "story", _LABEL, [0])
 
 

@@ -17,7 +17,7 @@ from gpt1_jax.studies.answers import Answers, score_pairs
 from gpt1_jax.studies.blimp import PARADIGMS, PUBLISHED
 from gpt1_jax.studies.zero_shot.config import MinimalPairsConfig
 
-_ALL = "all paradigms"
+ALL = "all paradigms"
 _DRAWN = ("5-gram", "GPT-2", "people")  # of the published scores, over steps
 _MOST_PANELS = 24
 _LABEL = "accuracy x 100\n± standard error"
@@ -72,21 +72,25 @@ def _error(errors: Iterable[float]) -> float:
     return math.hypot(*errors) / len(errors)
 
 
-def _of_paradigms(scores: Any) -> Any:
+def of_paradigms(scores: Any) -> Any:
     """The rows of paradigms; those of one name in several terms are told apart."""
     scores = scores[scores["paradigm"] != ""]
     several = scores.groupby("paradigm")["term"].transform("nunique") > 1
     longer = scores["paradigm"] + " (" + scores["term"] + ")"
     line = longer.where(several, scores["paradigm"])
-    return scores.assign(all=_ALL, line=line)
+    return scores.assign(all=ALL, line=line)
 
 
-def _means(scores: Any, *levels: str) -> Any:
+def group_means(scores: Any, *levels: str) -> Any:
     """The means over the paradigms of groups, beside the published ones of BLiMP.
 
     Args:
-      scores: as `_of_paradigms` returns them.
-      levels: columns of groups: "all", "field", "term" or "line".
+      scores: as `of_paradigms` returns them.
+      levels: columns of groups: "all", "field", "term" or "line" (paradigms).
+
+    Returns:
+      Columns "run", "set", "is_baseline", "step", "at", "group", "paradigms" and
+      "pairs" (their numbers), "score" and "error" (x 100).
     """
     named = at_levels(scores, levels)
     keys = ["run", "set", "is_baseline", "step", "at", "group"]
@@ -112,18 +116,18 @@ def _means(scores: Any, *levels: str) -> Any:
 def _table(scores: Any, config: MinimalPairsConfig) -> str:
     """Tables of terms, of BLiMP's fields and of paradigms, these at the last step."""
     del config
-    scores = _of_paradigms(scores)
+    scores = of_paradigms(scores)
     is_blimp = scores["field"].any()
     terms = ["all", "term"] if scores["term"].nunique() > 1 else ["term"]
-    means = _means(scores, *terms).rename(columns={"group": "term"})
+    means = group_means(scores, *terms).rename(columns={"group": "term"})
     parts = [scores_table(means, ["term", "paradigms", "pairs"])]
     if is_blimp:
-        means = _means(scores, "field").rename(columns={"group": "field"})
+        means = group_means(scores, "field").rename(columns={"group": "field"})
         parts.append(scores_table(means, ["field", "paradigms", "pairs"]))
     if set(scores["paradigm"]) != set(scores["term"]):
         last = scores.groupby("run")["step"].transform("max")
         shown = scores[scores["step"] == last] if is_blimp else scores
-        means = _means(shown, "line").rename(columns={"group": "paradigm"})
+        means = group_means(shown, "line").rename(columns={"group": "paradigm"})
         parts.append(scores_table(means, ["paradigm", "pairs"]))
     notes = [_NOTE, _NOTE_ON_BLIMP] if is_blimp else [_NOTE]
     return "\n\n".join([*parts, *notes]) + "\n"
@@ -134,13 +138,13 @@ def _figure(scores: Any) -> Any:
 
     Many paradigms of one's own, or a single one, are shown by their files.
     """
-    scores = _of_paradigms(scores)
+    scores = of_paradigms(scores)
     several = scores["term"].nunique() > 1
     is_blimp = scores["field"].any()
     few = 1 < scores["line"].nunique() <= _MOST_PANELS
     level = "term" if (is_blimp and several) or not few else "line"
     levels = ["all", level] if scores[level].nunique() > 1 else [level]
-    means = _means(scores, *levels)
+    means = group_means(scores, *levels)
     if scores["step"].nunique() > 1:  # all of them would hide the curves
         known = means["step"] != -1
         means = means[known | means["run"].isin(_DRAWN)]

@@ -8,7 +8,7 @@ import contextlib
 import html
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,7 @@ from gpt1_jax.data.files import (
     write_json,
     write_whole,
 )
-from gpt1_jax.errors import from_extra
-from gpt1_jax.finetuning.results import Finished
-from gpt1_jax.report.loss_plot import plot_loss
-from gpt1_jax.report.scores import score_table
+from gpt1_jax.errors import find_named, from_extra
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import CONFIG_FILE, has_begun
 from gpt1_jax.runs.lock import LOCK_FILE
@@ -39,6 +36,7 @@ FOLDER = "wandb"  # in the run folder
 NOTE_FILE = "run.json"  # in that folder
 _PROJECT = "gpt1_jax"
 _SECONDS = 30  # to wait for the server at the start and at the end of a run
+_PLOT = "gpt1_jax.report.loss_plot:plot_loss"
 # The training loss and its unit, for the plot.
 _LOSSES = {
     "pretrain": ("loss", "nats per token"),
@@ -49,11 +47,10 @@ _LOSSES = {
 class Wandb:
     """Sends the records of a run to Weights & Biases, or records them offline.
 
-    A run folder has one run there. Its id is kept in `wandb/run.json`, together with
-    the newest step sent of each metric: steps cannot be taken back there, and a resumed
-    training repeats the same values, so only what is newer is sent. A training that
-    begins anew in its folder is a new run. Metrics are shown over `step`, which is a
-    metric too.
+    A run folder has one run there. Its id is kept in `wandb/run.json` with the newest
+    step sent: steps cannot be taken back there, and a resumed training repeats the same
+    values, so earlier steps are not sent again. A training that begins anew in its
+    folder is a new run.
 
     Args:
       run_folder: the run folder, local or gs://.
@@ -64,98 +61,79 @@ class Wandb:
         self._folder = folder
         self._shown = run_folder / FOLDER  # as the user knows it
         self._run: Any = None
-        self._sent: dict[str, int] = {}
         with self._guarded():
-            note = _read_note(run_folder) if has_begun(run_folder) else {}
             config = read_json(run_folder / CONFIG_FILE)
-            self._plotted = _LOSSES[config["job"]]
+            note = _read_note(run_folder) if has_begun(run_folder) else {}
+            sent = note.get("sent", {})  # by metric, as 1.0 had it
+            self._step = note.get("step", max(sent.values(), default=0))
+            self._job = config["job"]
             suite = _suite(run_folder)
             self._run = _start(
-                self._folder,
+                folder,
                 self._shown,
                 note.get("id"),
                 config=config,
-                name=_name_within(run_folder, suite),
+                name="/".join(run_folder.parts[-2:]) if suite else run_folder.name,
                 group=suite.name if suite else None,
-                job_type=config["job"],
+                job_type=self._job,
             )
-            if self._run:
-                self._sent = dict(note.get("sent", {}))
-                self._write_note()
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Sends what is new in a record: numbers as metrics, a text as HTML."""
-        if self._run is None:
-            return
+        """Sends a record: numbers as metrics, a text as HTML."""
         step = record["step"]
-        new = {
-            # Not as a table, for which wandb waits for the server.
-            name: wandb.Html(f"<pre>{html.escape(value)}</pre>")
-            if isinstance(value, str)
-            else value
-            for name, value in record.items()
-            if isinstance(value, str | int | float) and step > self._sent.get(name, -1)
-        }
-        if new.keys() - {"step"}:
-            with self._guarded():
-                self._run.log({**new, "step": step})
-                self._sent.update(dict.fromkeys(new.keys() - {"step"}, step))
-                self._write_note()
+        if self._run is None or step < self._step:
+            return
+        with self._guarded():
+            self._run.log({n: _shown(v) for n, v in record.items()}, step=step)
+            self._step = step
+            _write_note(self._folder, self._run, step=step)
 
     def close(self) -> None:
         """Sends the loss plot of a run that has ended, and all that is not sent yet."""
+        error = sys.exc_info()[1]  # what ends the training early
         if self._run is None:
             return
-        error = sys.exc_info()[1]  # what ends the training early
         with self._guarded():
             if error is None:
-                folder = epath.Path(self._folder.parent)
-                if picture := plot_loss(folder, *self._plotted):
-                    self._run.log({"loss_plot": wandb.Image(os.fspath(picture))})
+                plot_loss, loss = find_named(_PLOT, "that"), _LOSSES[self._job]
+                path = os.fspath(self._folder / "loss.png")
+                if plot_loss(epath.Path(self._folder.parent), *loss, figure=path):
+                    self._run.log({"loss_plot": wandb.Image(path)}, step=self._step)
             elif isinstance(error, Stopped):
                 self._run.mark_preempting()
             _finish(self._run, exit_code=0 if error is None else 1)
 
     @staticmethod
-    def log_results(
-        folder: epath.Path, runs: Sequence[Finished], variants: Sequence[str]
-    ) -> None:
+    def log_results(folder: epath.Path, scores: Any) -> None:
         """Sends the scores of a suite as a table, in a run beside its trainings'.
 
         Args:
           folder: the folder of the suite, local or gs://.
-          runs: its finished runs.
-          variants: the name of each run's variant.
+          scores: the table, a `pandas.DataFrame`.
         """
         with _said_if_failing(folder / FOLDER), contextlib.ExitStack() as stack:
             local = Path(folder)
             if is_remote(folder):
                 local = stack.enter_context(temporary_folder())
-            note = _read_note(folder)
             run = _start(
                 local / FOLDER,
                 folder / FOLDER,
-                note.get("id"),
+                _read_note(folder).get("id"),
                 name=folder.name,
                 group=folder.name,
                 job_type="results",
             )
             if run is None:
                 return
-            scores = score_table(runs, variants)
-            columns: list[str | int] = [str(each) for each in scores.columns]
             rows = scores.astype(object).to_numpy().tolist()
+            columns: list[str | int] = [str(each) for each in scores.columns]
             run.log({"results": wandb.Table(columns=columns, data=rows)})
-            write_json(epath.Path(local / FOLDER / NOTE_FILE), {"id": run.id})
+            _write_note(local / FOLDER, run)
             _finish(run, exit_code=0)
             if is_remote(folder):
                 for path in files_below(local):
                     copy = folder / path.relative_to(local).as_posix()
                     write_whole(copy, path.read_bytes())
-
-    def _write_note(self) -> None:
-        note = {"id": self._run.id, "sent": self._sent}
-        write_json(epath.Path(self._folder / NOTE_FILE), note)
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -168,18 +146,13 @@ class Wandb:
                 raise
 
 
-@contextlib.contextmanager
-def _exit_as_before() -> Iterator[None]:
-    """Undoes that wandb replaces how Python exits and shows tracebacks."""
-    before = {name: getattr(sys, name) for name in ("exit", "excepthook")}
-    try:
-        yield
-    finally:
-        for name, function in before.items():
-            setattr(sys, name, function)
+def _shown(value: Any) -> Any:
+    """A text as HTML: for a table wandb would wait for the server."""
+    if isinstance(value, str):
+        return wandb.Html(f"<pre>{html.escape(value)}</pre>")
+    return value
 
 
-@_exit_as_before()
 def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) -> Any:
     """Starts or continues a run; None if Weights & Biases is switched off.
 
@@ -193,55 +166,45 @@ def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) ->
       run_id: the run to continue; None for a new one.
       about: further arguments of `wandb.init`.
     """
-    quiet = wandb.Settings(silent=True, console="off", symlink=False)
-    ours = wandb.setup(quiet).settings
-    if ours.mode == "disabled":
+    quiet: dict[str, Any] = {"silent": True, "console": "off", "symlink": False}
+    users = wandb.setup(wandb.Settings(**quiet)).settings
+    if users.mode == "disabled":
         return None
     make_folder(folder)
-    settings = wandb.Settings(
-        **{name: getattr(quiet, name) for name in ("silent", "console", "symlink")},
-        finish_timeout=ours.finish_timeout or _SECONDS,
-        finish_timeout_raises=True,
-    )
+    quiet |= {"finish_timeout": _SECONDS, "finish_timeout_raises": True}
     if "WANDB_INIT_TIMEOUT" not in os.environ:
-        settings.init_timeout = _SECONDS
-
-    about["name"] = ours.run_name or about["name"]
-    about["group"] = ours.run_group or about["group"]
-    about["job_type"] = ours.run_job_type or about["job_type"]
+        quiet["init_timeout"] = _SECONDS
+    for name in ("name", "group", "job_type"):
+        about[name] = getattr(users, f"run_{name}") or about[name]
 
     def start(mode: Any) -> Any:
         run = wandb.init(
-            project=ours.project or _PROJECT,
+            project=users.project or _PROJECT,
             dir=os.environ.get("WANDB_DIR") or folder.parent,
             id=run_id,
             resume="allow",
             mode=mode,
-            settings=settings,
+            settings=wandb.Settings(**quiet),
             **about,
         )
-        # One to a log elsewhere; a run refuses to resume in a folder with a link.
         for path in Path(run.settings.log_dir).iterdir():
-            if path.is_symlink():
+            if path.is_symlink():  # to a log outside of the folder, which may be moved
                 path.unlink()
-        run.define_metric("step")
-        run.define_metric("*", step_metric="step")
         return run
 
-    where = shown
-    if outside := os.environ.get("WANDB_DIR"):
-        where = epath.Path(outside) / FOLDER
     why = ""
-    if ours.mode not in ("offline", "dryrun"):
+    if users.mode not in ("offline", "dryrun"):
         try:
             if wandb.login(prompt=False, verify=False):
-                run = start(ours.mode)
+                run = start(users.mode)
                 say(f"Weights & Biases: {run.url}")
                 return run
             why = "no API key (WANDB_API_KEY, or the command wandb login); "
         except Exception as error:
             why = f"{_line(error)}; "
     run = start("offline")
+    outside = os.environ.get("WANDB_DIR")
+    where = epath.Path(outside) / FOLDER if outside else shown
     say(f"Weights & Biases: {why}recorded offline. To send it: wandb sync {where}")
     return run
 
@@ -260,9 +223,6 @@ def _said_if_failing(folder: epath.Path) -> Iterator[None]:
         yield
     except Exception as error:
         # wandb's threads and its hook at exit would end with tracebacks.
-        with contextlib.suppress(Exception):
-            if wandb.run:
-                wandb.run.finish(exit_code=1)
         with contextlib.suppress(Exception, SystemExit):
             wandb.teardown(exit_code=1)
         say(
@@ -284,13 +244,13 @@ def _read_note(folder: epath.Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.exists() else {}
 
 
+def _write_note(folder: Path, run: Any, **more: Any) -> None:
+    write_json(epath.Path(folder / NOTE_FILE), {"id": run.id, **more})
+
+
 def _suite(run_folder: epath.Path) -> epath.Path | None:
     """The folder of the suite that a run belongs to: the command owns that instead."""
     if (run_folder / LOCK_FILE).exists() or len(run_folder.parents) < 2:
         return None
     suite = run_folder.parents[1]
     return suite if (suite / LOCK_FILE).exists() else None
-
-
-def _name_within(run_folder: epath.Path, suite: epath.Path | None) -> str:
-    return "/".join(run_folder.parts[-2:]) if suite else run_folder.name
