@@ -27,6 +27,7 @@ from gpt1_jax.data.files import (
     whole_file,
     whole_folder,
     write_json,
+    write_json_lines,
     write_whole,
 )
 from gpt1_jax.errors import MissingPackage, UserError
@@ -122,6 +123,18 @@ def test_marks_that_fit_no_null_change_nothing(tmp_path, marks):
 def test_write_json_can_be_read_back(tmp_path):
     write_json(tmp_path / "a.json", {"a": [1, None]})
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": [1, None]}
+
+
+def test_write_json_lines_writes_a_line_for_each_row_or_nothing(tmp_path):
+    rows = [{"text": "é\n", "score": math.nan}, {"text": ""}]
+    write_json_lines(tmp_path / "new" / "a.jsonl", iter(rows))
+    first, second = (tmp_path / "new" / "a.jsonl").read_text("utf-8").splitlines()
+    assert "é" in first and json.loads(first)["score"] is None
+    assert json.loads(second) == rows[1]
+    before = (tmp_path / "new" / "a.jsonl").read_bytes()
+    with pytest.raises(TypeError):
+        write_json_lines(tmp_path / "new" / "a.jsonl", [*rows, {"a": object()}])
+    assert (tmp_path / "new" / "a.jsonl").read_bytes() == before
 
 
 def test_whole_folder_appears_when_it_is_whole(tmp_path):

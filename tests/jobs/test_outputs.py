@@ -20,7 +20,7 @@ TEXT = {"init_from": "no/run", "text": "a"}
         ("generate", {"init_from": "no/run", "prompt": "a", "output": "OUT.jsonl"}),
         ("predict", {**TEXT, "output": "OUT.csv"}),
         ("surprisal", {**TEXT, "output": "OUT.csv"}),
-        ("surprisal", {**TEXT, "plot": "OUT.png"}),
+        ("surprisal", {**TEXT, "figure": "OUT.png"}),
         ("zero_shot", {"init_from": "no/run"}),
         ("explore", {"runs": "no/run", "output": "OUT.html"}),
         ("convert", {"init_from": "no/run"}),

@@ -17,7 +17,8 @@ import jax
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config.saved import load_values, read_json
+from gpt1_jax.config.pretrain import PretrainConfig
+from gpt1_jax.config.saved import load_values
 from gpt1_jax.data.files import files_below, is_remote, locate, sha256, write_json
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
@@ -200,43 +201,38 @@ def _from_here(folder: epath.Path) -> str:
     return os.fspath(folder).removeprefix(here)
 
 
-def _add_state(
-    rows: Sequence[Row], row: Row, params: Params, said: Mapping[str, Any]
-) -> None:
-    """Adds the digest of a state's parameters to its row, and what is wrong with it.
-
-    Args:
-      rows: those of the states before, in the same training.
-      row: the state's own.
-      params: the language model's parameters.
-      said: the record saved about the step, as in `describe_trajectory`.
-    """
-    row["params_digest"] = digest = tree_digest(params)
-    row["learning_rate_sum"] = rate = said.get("learning_rate_sum")
-    if not said["params_digest"]:
-        row["problems"].append("was saved without a digest of its parameters")
-    elif said["params_digest"] != digest:
-        row["problems"].append(
-            f"holds parameters with digest {digest[:_SHORT]}, not "
-            f"{said['params_digest'][:_SHORT]}, with which it was saved"
-        )
-    same = next((each for each in rows if each.get("params_digest") == digest), None)
-    if same and (rate is None or same["learning_rate_sum"] != rate):
-        row["problems"].append(f"holds the same parameters as {same['name']}")
-
-
-class _Distances:
-    """How far parameters have moved from the first state read, and the last."""
+class _States:
+    """The states of one training, in the order in which they are read."""
 
     def __init__(self) -> None:
-        self._ends: tuple[Params, Params] | None = None
+        self.rows: list[Row] = []
+        self._ends: tuple[Params, Params] | None = None  # the first and the last read
 
-    def add_to(self, row: Row, params: Params) -> None:
-        """Adds the distances of a state's parameters to its row."""
+    def add(self, row: Row, params: Params, said: Mapping[str, Any]) -> None:
+        """Adds a row, with its digest, the distances moved and what is wrong with it.
+
+        Args:
+          row: the state's own.
+          params: the language model's parameters.
+          said: the record saved about the step, as in `describe_trajectory`.
+        """
+        row["params_digest"] = digest = tree_digest(params)
+        row["learning_rate_sum"] = rate = said.get("learning_rate_sum")
+        if not said["params_digest"]:
+            row["problems"].append("was saved without a digest of its parameters")
+        elif said["params_digest"] != digest:
+            row["problems"].append(
+                f"holds parameters with digest {digest[:_SHORT]}, not "
+                f"{said['params_digest'][:_SHORT]}, with which it was saved"
+            )
+        alike = [each for each in self.rows if each.get("params_digest") == digest]
+        if alike and (rate is None or alike[0]["learning_rate_sum"] != rate):
+            row["problems"].append(f"holds the same parameters as {alike[0]['name']}")
         first, before = self._ends or (params, params)
         row["from_first"] = distance(first, params)
         row["from_before"] = distance(before, params)
         self._ends = first, params
+        self.rows.append(row)
 
 
 # --- run folders ----------------------------------------------------------------------
@@ -253,8 +249,7 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
     if run is None:
         raise UserError("not a pre-training run; only these are verified")
     tokenizer = load_tokenizer(folder / "tokenizer")
-    rows: list[Row] = []
-    distances, text, problems = _Distances(), None, []
+    states, text, problems = _States(), None, []
     read: list[Mapping[str, Any]] = []  # metadata
     steps = saved_steps(folder)
     for step in steps:
@@ -270,7 +265,7 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
                 continue
             if not isinstance(error, UserError | OSError):
                 raise
-            rows.append({**row, "problems": [str(error)]})
+            states.rows.append({**row, "problems": [str(error)]})
             continue
         if row["problems"] and _say_if_deleted(folder, step):
             continue
@@ -278,22 +273,20 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
         if trajectory["text"] != text:
             row["problems"].append("was saved with another text than the first step")
         row |= {key: said[key] for key in ("valid_loss", "text_read")}
-        _add_state(rows, row, saved.params, said)
-        distances.add_to(row, saved.params)
-        rows.append(row)
+        states.add(row, saved.params, said)
         read.append(saved.metadata)
-    if not rows:
+    if not states.rows:
         problems.append("it holds no saved step")
     elif len(read) == len(steps):
         problems += _missing(read)
     again = {}
     if config.losses or config.retrain_step:
         try:
-            again = _compute_again(config, run, rows)
+            again = _compute_again(config, run, states.rows)
         except (UserError, OSError) as error:
             problems.append(f"nothing could be computed again: {error}")
     about = {"kind": run.config.model.kind, "seed": run.config.seed}
-    about |= {"tokenizer": tokenizer.digest, "text": text, "steps": rows}
+    about |= {"tokenizer": tokenizer.digest, "text": text, "steps": states.rows}
     return {**about, "problems": problems, **again}
 
 
@@ -336,10 +329,17 @@ def _missing(saved: Sequence[Mapping[str, Any]]) -> Iterator[str]:
       saved: the metadata of all saved states.
     """
     held = {each.amount for each in map(read_milestone, saved) if each}
-    planned = [load_values(each["config"]).checkpoint.milestones for each in saved]
-    for unit, amount in sorted(
-        set.intersection(*({(unit, a) for a in each} for unit, each in planned))
-    ):
+    planned = []
+    for metadata in saved:
+        try:
+            config = load_values(metadata.get("config", {}))
+        except UserError:  # which is said of its state
+            return
+        if not isinstance(config, PretrainConfig):
+            return
+        unit, amounts = config.checkpoint.milestones
+        planned.append({(unit, amount) for amount in amounts})
+    for unit, amount in sorted(set.intersection(*planned)):
         if min(held, default=0) < amount < max(held, default=0) and amount not in held:
             name = f"step {amount}" if unit == "steps" else f"{amount:,} {unit}"
             yield f"{name} is missing, a milestone"
@@ -437,27 +437,26 @@ def _check_export(folder: epath.Path) -> dict[str, Any]:
     """
     table = read_trajectory(folder / TRAJECTORY_FILE)
     about = {key: table.get(key) for key in ("kind", "seed", "tokenizer", "text")}
-    rows: list[Row] = []
-    distances = _Distances()
+    states = _States()
     if _is_model(folder):
-        _check_step(rows, distances, folder, table, _find_step(folder, table))
-        return {**about, "exported": "one", "steps": rows, "problems": []}
+        _check_step(states, folder, table, _find_step(folder, table))
+        return {**about, "exported": "one", "steps": states.rows, "problems": []}
     for step, said in table["steps"].items():
         if "files" in said:
             place = folder / said["name"]
-            _check_step(rows, distances, place, table, step)
-            copy = place / TRAJECTORY_FILE
-            if place.is_dir() and not (copy.exists() and read_json(copy) == table):
-                rows[-1]["problems"].append(f"carries another {TRAJECTORY_FILE}")
-    listed = {row["name"] for row in rows}
+            _check_step(states, place, table, step)
+            own, copy = folder / TRAJECTORY_FILE, place / TRAJECTORY_FILE
+            if place.is_dir() and not (copy.exists() and sha256(copy) == sha256(own)):
+                states.rows[-1]["problems"].append(f"carries another {TRAJECTORY_FILE}")
+    listed = {row["name"] for row in states.rows}
     problems = [
         f"{place.name}: {TRAJECTORY_FILE} lists no files of it"
         for place in sorted(folder.iterdir())
         if place.name not in listed and place.name[0] != "." and _is_model(place)
     ]
-    if not rows:
+    if not states.rows:
         problems.insert(0, "its table lists no exported step")
-    return {**about, "exported": "all", "steps": rows, "problems": problems}
+    return {**about, "exported": "all", "steps": states.rows, "problems": problems}
 
 
 def _is_model(folder: epath.Path) -> bool:
@@ -465,17 +464,12 @@ def _is_model(folder: epath.Path) -> bool:
 
 
 def _check_step(
-    rows: list[Row],
-    distances: _Distances,
-    folder: epath.Path,
-    table: Mapping[str, Any],
-    step: str,
+    states: _States, folder: epath.Path, table: Mapping[str, Any], step: str
 ) -> None:
     """Checks the folder of an exported step, and adds its row.
 
     Args:
-      rows: those of the steps before.
-      distances: of their parameters.
+      states: those of the steps before.
       folder: the folder.
       table: the trajectory.
       step: the step that it must hold.
@@ -490,16 +484,14 @@ def _check_step(
         params = _read_exported(folder)
     except (UserError, OSError) as error:
         problems += [] if problems else [str(error)]
-        rows.append(row)
+        states.rows.append(row)
         return
     if tokenizer != table["tokenizer"]:
         problems.append("has another tokenizer than the run")
     names = {each["name"]: number for number, each in table["steps"].items()}
     if names.get(folder.name, step) != step:
         problems.append(f"holds the state of step {step}, {said['name']}")
-    _add_state(rows, row, params, said)
-    distances.add_to(row, params)
-    rows.append(row)
+    states.add(row, params, said)
 
 
 def _changed_files(folder: epath.Path, files: Mapping[str, str]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The features job, as its user runs it."""
 
 import csv
+import gzip
 import json
 
 import jax
@@ -145,6 +146,21 @@ def test_given_words_keep_their_rows_and_texts_stay_apart(ask, tmp_path, model):
     for number, phrase in ((1, "abc de fg"), (3, "hij abc"), (4, "de")):
         expected = model.hidden_states(phrase)[1, -1]
         np.testing.assert_allclose(arrays["layer_1"][number], expected, atol=1e-5)
+
+
+def test_compressed_tables_and_lines_of_json_are_read(ask, tmp_path):
+    words, texts = ["abc", "de", "fgh"], ["0", "0", "1"]
+    write_table(tmp_path / "a.csv", words, texts)
+    (tmp_path / "a.csv.gz").write_bytes(
+        gzip.compress((tmp_path / "a.csv").read_bytes())
+    )
+    rows = [{"item": t, "word": w} for t, w in zip(texts, words, strict=True)]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    how = {"words_column": "word", "text_column": "item"}
+    expected, _ = ask(tmp_path / "a.csv", **how)
+    for name in ("a.csv.gz", "a.json"):
+        found, _ = ask(tmp_path / name, **how)
+        np.testing.assert_array_equal(found["layer_1"], expected["layer_1"])
 
 
 @pytest.mark.parametrize("rows", ["last", "mean"])
