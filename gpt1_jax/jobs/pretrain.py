@@ -31,7 +31,6 @@ from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import about, say
 from gpt1_jax.runs.forms import choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, schedule_milestones
-from gpt1_jax.runs.outputs import check_figure
 from gpt1_jax.runs.records import (
     SESSIONS_FILE,
     Throughput,
@@ -92,7 +91,6 @@ def run(config: PretrainConfig, workdir: str) -> None:
     """
     folder = run_folder.locate_run(workdir)
     refuse_name(folder, to_save=True)
-    check_figure(config.figure)
     check_optimizer(config.optimizer)
     with lock.owned(folder):
         config, origin = resolve_origin(config, folder)

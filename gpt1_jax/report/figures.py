@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt1_jax.report.plots import GUIDE, LINES, MARKERS, new_figure
+from gpt1_jax.report.plots import GUIDE, LINES, MARKERS, label_updates, new_figure
 from gpt1_jax.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def dev_scores(tasks: Sequence[DevScores]) -> "Figure":
             marker = MARKERS[number % len(MARKERS)]
             axes.plot(steps, [*map(points, scores)], marker=marker, label=name)
         axes.set(xlabel="updates", ylabel=with_unit(metric))
-        axes.xaxis.set_major_formatter("{x:,.0f}")
+        label_updates(axes, [each for steps, _ in curves.values() for each in steps])
         axes.set_title(title, parse_math=False)
         axes.grid(alpha=0.3)
         legend_beside(axes)

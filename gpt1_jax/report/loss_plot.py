@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from gpt1_jax.report.plots import GUIDE, figure_path, new_figure, save_figure
+from gpt1_jax.report.plots import (
+    GUIDE,
+    figure_path,
+    label_updates,
+    new_figure,
+    save_figure,
+)
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
@@ -51,8 +57,6 @@ def plot_loss(
 def _draw(
     losses: Sequence[Mapping[str, Any]], unit: str, guess: float | None
 ) -> "Figure":
-    from matplotlib.ticker import MaxNLocator
-
     figure = new_figure(7, 4.2, layout=None)  # another would draw it twice
     figure.subplots_adjust(left=0.11, right=0.97, bottom=0.12, top=0.92)
     axes = figure.subplots()
@@ -75,8 +79,7 @@ def _draw(
             title = f"best {title}; {_at('last', found[-1])}"
         axes.set_title(title)
     axes.set(xlabel="step", ylabel=f"loss, {unit}")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    label_updates(axes, [each["step"] for each in losses])
     axes.grid()
     axes.legend()
     return figure

@@ -209,7 +209,7 @@ def _embed(self: Any, tokens: Any, index: int, options: Any, known: Any) -> str:
 
 def _svg_uri(picture: Picture, style: Mapping[str, Any]) -> str:
     """A picture as a URI that holds it."""
-    svg = render_figure(picture.draw, ".svg", picture.name, style)
+    svg = render_figure(picture.draw, ".svg", style=style)
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 

@@ -113,24 +113,31 @@ def save_figure(
 def render_figure(
     draw: "Callable[[], Figure]",
     suffix: str,
-    name: str,
+    name: str = "",
     style: Mapping[str, Any] | None = None,
 ) -> bytes:
     """The bytes of a figure, the same for the same figure.
 
-    Letters that the font lacks become boxes, and a warning says which they are.
+    Letters that matplotlib's font lacks are of the user's `font.sans-serif`. Where that
+    lacks them too they become boxes, and a warning says which they are.
 
     Args:
       draw: makes the figure; called in `STYLE`.
       suffix: ".png", ".svg" or ".pdf".
-      name: of the figure, for the warning.
+      name: of the figure, for the warning; "" gives none.
       style: further settings of matplotlib, such as colours.
     """
     import matplotlib.style
+    from matplotlib.font_manager import get_font_names
 
+    installed = set(get_font_names())
+    users = [
+        each for each in matplotlib.rcParams["font.sans-serif"] if each in installed
+    ]
+    fonts = {"font.family": ["DejaVu Sans", *users]}
     file = io.BytesIO()
     with (
-        matplotlib.style.context(["default", {**STYLE, **(style or {})}]),
+        matplotlib.style.context(["default", {**STYLE, **fonts, **(style or {})}]),
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always")
@@ -143,9 +150,12 @@ def render_figure(
             warnings.warn_explicit(
                 each.message, each.category, each.filename, each.lineno
             )
-    if missing:
+    if missing and name:
         letters = " ".join(list(missing)[:20]) + " .." * (len(missing) > 20)
-        say(f"WARNING: {name} has boxes for what its font lacks: {letters}")
+        say(
+            f"WARNING: {name} has boxes for what its font lacks: {letters}; name a "
+            "font that has it in matplotlibrc, as font.sans-serif."
+        )
     return file.getvalue()
 
 
@@ -217,25 +227,51 @@ def scale_updates(axes: "Axes", steps: Iterable[int]) -> None:
     axes.set_xticks([], minor=True)
 
 
+def label_updates(axes: "Axes", steps: Iterable[int]) -> None:
+    """Labels a linear axis of updates: all steps if there is room, else round ones.
+
+    Args:
+      axes: of a figure of its final size, in which all is drawn.
+      steps: those at which something is drawn.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    steps = sorted({int(step) for step in steps})
+    if _readable(axes, steps) == steps:
+        axes.set_xticks(steps)
+    else:
+        label = 2 + len(f"{steps[-1]:,}")  # with a gap
+        ticks = max(1, int(_width_in_letters(axes) / label))
+        axes.xaxis.set_major_locator(
+            MaxNLocator(ticks, integer=True, steps=[1, 2, 5, 10])
+        )
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+
+
 def _readable(axes: "Axes", steps: Sequence[int]) -> list[int]:
     """The last step, and of those before it what has room for a label."""
-    from matplotlib import rcParams
-    from matplotlib.font_manager import FontProperties
-
     low, *places, high = axes.xaxis.get_transform().transform(
         [axes.get_xlim()[0], *steps, axes.get_xlim()[1]]
     )
-    width = axes.get_window_extent().width / axes.figure.dpi * 72  # points
-    letter = _LABEL_WIDTH * FontProperties(size=rcParams["xtick.labelsize"]).get_size()
+    width = _width_in_letters(axes)
     ticks: list[int] = []
     free = float("inf")  # the left end of the label before
     for step, place in reversed(list(zip(steps, places, strict=True))):
         at = (place - low) / (high - low) * width
-        half = letter * len(f"{step:,}") / 2
+        half = len(f"{step:,}") / 2
         if at + half <= free:
             ticks.insert(0, step)
-            free = at - half - 2 * letter
+            free = at - half - 2
     return ticks
+
+
+def _width_in_letters(axes: "Axes") -> float:
+    """How many letters of tick labels are as wide as the axes."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties
+
+    letter = _LABEL_WIDTH * FontProperties(size=rcParams["xtick.labelsize"]).get_size()
+    return axes.get_window_extent().width / axes.figure.dpi * 72 / letter
 
 
 def run_style(is_baseline: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from gpt1_jax.report.plots import (
     DARK,
     LIGHT,
     figure_path,
+    label_updates,
     new_figure,
     render_figure,
     save_figure,
@@ -75,7 +76,16 @@ def test_letters_that_the_font_lacks_are_said_once(tmp_path, capsys):
     path = epath.Path(tmp_path) / "a.png"
     assert save_figure(lambda: small_figure("电脑电"), path) == path
     (line,) = capsys.readouterr().out.splitlines()
-    assert line == f"WARNING: {path} has boxes for what its font lacks: 电 脑"
+    assert line.startswith(f"WARNING: {path} has boxes for what its font lacks: 电 脑;")
+
+
+def test_letters_that_the_font_lacks_are_of_the_users_font(tmp_path, capsys):
+    path = epath.Path(tmp_path) / "a.png"
+    with matplotlib.rc_context({"font.sans-serif": ["No Such Font", "STIXGeneral"]}):
+        save_figure(lambda: small_figure("\u24b6"), path)
+    assert capsys.readouterr().out == ""
+    save_figure(lambda: small_figure("\u24b6"), path)
+    assert "lacks: \u24b6;" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("suffix", MAGIC)
@@ -123,6 +133,23 @@ def test_few_steps_are_all_labelled():
     assert ticks([0, 10, 100, 1200]) == (["0", "10", "100", "1,200"], True)
     assert ticks([1200, 2400]) == (["1,200", "2,400"], True)
     assert ticks([7]) == (["7"], True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "labels"),
+    [
+        ([3, 6, 11], ["3", "6", "11"]),
+        ([1200], ["1,200"]),
+        (range(50, 1501, 50), ["0", "500", "1,000", "1,500"]),
+    ],
+)
+def test_a_linear_axis_has_its_steps_or_round_ones(steps, labels):
+    axes = new_figure(4, 2).subplots()
+    axes.plot(steps, steps)
+    label_updates(axes, steps)
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+    assert [axes.xaxis.get_major_formatter()(tick) for tick in ticks] == labels
 
 
 @pytest.mark.parametrize("width", [2, 4, 12])
