@@ -53,7 +53,7 @@ from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.loss_plot import plot_loss
 from gpt1_jax.report.own_tasks import own_results
 from gpt1_jax.report.plots import save_figure
-from gpt1_jax.report.scores import results_table, score_table
+from gpt1_jax.report.tables import results_table, score_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (

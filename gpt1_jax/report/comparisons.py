@@ -23,7 +23,7 @@ from gpt1_jax.report.paper import (
     Ablation,
 )
 from gpt1_jax.report.plots import BARS, LINES, MARKERS
-from gpt1_jax.report.scores import (
+from gpt1_jax.report.tables import (
     headline,
     mean_of,
     one_for_each_run,

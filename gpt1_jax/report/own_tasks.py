@@ -7,7 +7,7 @@ from typing import Any
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.figures import DevScores
 from gpt1_jax.report.markdown import escape, markdown_table
-from gpt1_jax.report.scores import VARIANTS, how_to_read, row_numbers, spread
+from gpt1_jax.report.tables import VARIANTS, how_to_read, row_numbers, spread
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.tasks.metrics import METRICS
 

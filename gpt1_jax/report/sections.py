@@ -33,7 +33,7 @@ from gpt1_jax.report.own_tasks import dev_curves, own_results
 from gpt1_jax.report.page import Block, Picture, Report, ReportSection, missing
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, PAPER
 from gpt1_jax.report.runs import ReportedRuns
-from gpt1_jax.report.scores import (
+from gpt1_jax.report.tables import (
     IN_COLUMNS,
     paper_table,
     paper_table_notes,

@@ -18,7 +18,7 @@ from gpt1_jax.report.plots import (
     run_style,
     scale_updates,
 )
-from gpt1_jax.report.scores import run_names
+from gpt1_jax.report.tables import run_names
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,7 @@
 All formulas are those of scikit-learn or SciPy.
 
 Values are as the libraries give them (accuracy 0.86); the tables of
-`gpt1_jax.report.scores` show the paper's metrics x 100, as the paper does.
+`gpt1_jax.report.tables` show the paper's metrics x 100, as the paper does.
 """
 
 import math

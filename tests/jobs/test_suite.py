@@ -18,7 +18,7 @@ from gpt1_jax.finetuning import suite
 from gpt1_jax.finetuning.results import kept_run, read_finished
 from gpt1_jax.jobs import finetune, predict
 from gpt1_jax.report.comparisons import COMPARISONS
-from gpt1_jax.report.scores import score_table
+from gpt1_jax.report.tables import score_table
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.folder import write_config
 from gpt1_jax.runs.open import open_run

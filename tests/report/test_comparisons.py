@@ -13,7 +13,7 @@ from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.paper import PAPER, TABLE_5, TABLE_5_TASKS
-from gpt1_jax.report.scores import row_numbers
+from gpt1_jax.report.tables import row_numbers
 from gpt1_jax.tasks import metrics
 from gpt1_jax.tasks.metrics import Metric
 

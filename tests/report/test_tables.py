@@ -9,7 +9,7 @@ from tiny_tasks import finetune_config
 
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.finetuning.results import Finished
-from gpt1_jax.report import scores
+from gpt1_jax.report import tables
 from gpt1_jax.report.paper import GLUE
 from gpt1_jax.tasks.metrics import Metric
 from gpt1_jax.tasks.paper_tasks import TASKS
@@ -63,15 +63,15 @@ def table_of(results):
                 config = dataclasses.replace(config, tasks=(task,), model=model)
                 runs.append(Finished(epath.Path("run"), config, each))
                 variants.append(variant)
-    return scores.score_table(runs, variants)
+    return tables.score_table(runs, variants)
 
 
 def results_table(results, skipped=None):
-    return scores.results_table(table_of(results), skipped)
+    return tables.results_table(table_of(results), skipped)
 
 
 def glue_score(results, variant="pretrained"):
-    return scores.glue_score(table_of(results), variant)
+    return tables.glue_score(table_of(results), variant)
 
 
 def leaderboard_results():
@@ -221,7 +221,7 @@ def test_custom_task_has_its_first_metric_and_no_paper_value():
 def test_small_values_that_are_not_in_points_keep_three_digits(monkeypatch):
     """A table of such values alone has no average and says nothing of x 100."""
     loss = Metric(lambda predictions, labels: 0.0, highest_is_best=False)
-    monkeypatch.setitem(scores.METRICS, "loss", loss)
+    monkeypatch.setitem(tables.METRICS, "loss", loss)
     runs = [result(seed=n, loss=v) for n, v in enumerate([1.234, 1.25, 99.95])]
     alone = results_table({"mine": {"pretrained": runs}})
     assert "| mine | loss | 10 | 0.0125 (0.0123 to 1.00) | - |" in alone
@@ -237,9 +237,9 @@ def test_small_values_that_are_not_in_points_keep_three_digits(monkeypatch):
     assert "x 100; for" in results_table(points)
     assert "loss" not in results_table(points)  # which shows the accuracy alone
     named = table_of({"mine": {"bigger": [result(loss=0.125)]}})
-    assert "| bigger | 0.00125 |" in scores.results_table(named)
+    assert "| bigger | 0.00125 |" in tables.results_table(named)
     large = table_of({"mine": {"bigger": [result(loss=123456)]}})
-    assert "| bigger | 1234.6 |" in scores.results_table(large)
+    assert "| bigger | 1234.6 |" in tables.results_table(large)
 
 
 def test_scores_of_labelled_test_splits_have_a_column():
@@ -336,8 +336,8 @@ def test_variants_have_a_line_each_and_tasks_are_columns():
 
 
 def headline(task, **metrics):
-    lines = scores.paper_lines(table_of({task: {"pretrained": [result(**metrics)]}}))
-    return scores.headline(lines, task)
+    lines = tables.paper_lines(table_of({task: {"pretrained": [result(**metrics)]}}))
+    return tables.headline(lines, task)
 
 
 @pytest.mark.parametrize(
@@ -370,4 +370,4 @@ def test_a_task_of_ones_own_stands_for_itself():
 )
 def test_runs_are_named_by_folder_and_by_kinds_that_differ(given, names):
     runs = [{"kind": kind, "init_from": folder} for kind, folder in given]
-    assert list(dict.fromkeys(scores.run_names(runs))) == names
+    assert list(dict.fromkeys(tables.run_names(runs))) == names

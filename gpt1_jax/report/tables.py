@@ -1,8 +1,7 @@
-"""Scores of runs as long tables, and the Markdown tables made from them.
+"""Scores of fine-tuned runs: the long table of them, and Tables 2 to 4 as Markdown.
 
-A long table is a pandas DataFrame with a row for each score, so Markdown tables and
-figures are groups and pivots of it. `score_table` makes it from fine-tuned runs, in
-points as in the paper.
+The long table is a pandas DataFrame with a row for each score, so that Markdown tables
+and figures are groups of it. `score_table` makes it, in points as in the paper.
 
 pandas is imported where it is used: it takes a third of a second, and training runs
 import this module.
