@@ -11,6 +11,7 @@ Files are read row by row, so a text may be larger than memory.
 
 import bisect
 import collections
+import hashlib
 import itertools
 import math
 import re
@@ -18,6 +19,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import sentencex
 
 from gpt1_jax.config.checks import check_encodable
@@ -68,6 +70,22 @@ class ReadingWindow(NamedTuple):
     num_context: int  # how many of the first are only read, not scored
     words: Sequence[Word] = ()  # the words that it is read for, if any
     spans: Sequence[tuple[int, int]] = ()  # the tokens [first, stop) of each word
+
+    @property
+    def content(self) -> list[int]:
+        """What a score depends on, for `content_digest`."""
+        return [self.num_context, *self.ids]
+
+
+def content_digest(parts: Iterable[str | Sequence[int]]) -> str:
+    """The SHA-256, in hexadecimal, of texts and of ids, in order."""
+    digest = hashlib.sha256()
+    for part in parts:
+        is_text = isinstance(part, str)
+        digest.update(
+            part.encode() if is_text else np.asarray(part, np.int32).tobytes()
+        )
+    return digest.hexdigest()
 
 
 # --- words in files ---------------------------------------------------------------

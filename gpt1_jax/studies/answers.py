@@ -8,7 +8,6 @@ are cleaned as the corpus is.
 
 import dataclasses
 import functools
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import numpy as np
 
 from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import ReadingWindow, encode_line
+from gpt1_jax.data.words import ReadingWindow, content_digest, encode_line
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.prediction_files import prediction_rows
 from gpt1_jax.inference.scoring import Scorer
@@ -94,18 +93,16 @@ class Answers(NamedTuple):
             start += count
 
     def content_digest(self) -> str:
-        """The SHA-256, in hexadecimal, of labels and of the answers' token ids."""
-        digest = hashlib.sha256()
+        """That of labels and of the answers' token ids."""
+        return content_digest(self._contents())
+
+    def _contents(self) -> Iterator[str | list[int]]:
         for part in filter(None, (self, self.threshold_on)):
-            digest.update(f"{part.split} {part.labels.tolist()}".encode())
+            yield f"{part.split} {part.labels.tolist()}"
             if len(set(part.num_answers)) > 1:
-                digest.update(f"{part.num_answers}".encode())
-            for window in part.windows:
-                context = window.ids[: window.num_context]
-                scored = window.ids[window.num_context :]
-                ids = [len(context), *context, len(scored), *scored]
-                digest.update(np.asarray(ids, np.int32).tobytes())
-        return digest.hexdigest()
+                yield f"{part.num_answers}"
+            for ids, count, *_ in part.windows:
+                yield [count, *ids[:count], len(ids) - count, *ids[count:]]
 
     def equal(self) -> list[str]:
         """The examples of which two answers are the same tokens: "SUBSET ID"."""

@@ -6,13 +6,11 @@ checkpoint and the smaller `fast_eval` for every milestone.
 """
 
 import functools
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from etils import epath
 
 from gpt1_jax.data.records import (
@@ -23,7 +21,7 @@ from gpt1_jax.data.records import (
 )
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.data.words import ReadingWindow, content_digest
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.studies.answers import (
     CANDIDATES,
@@ -201,15 +199,12 @@ class WordItems(NamedTuple):
         return self.windows
 
     def content_digest(self) -> str:
-        """The SHA-256, in hexadecimal, of the rows and of the tokens."""
-        digest = hashlib.sha256()
+        """That of the rows and of the tokens."""
+        parts: list[str | list[int]] = []
         for row, numbers in zip(self.rows, self.numbers, strict=True):
-            digest.update(json.dumps(row, sort_keys=True).encode())
-            for number in numbers:
-                window = self.windows[number]
-                ids = [window.num_context, *window.ids]
-                digest.update(np.asarray(ids, np.int32).tobytes())
-        return digest.hexdigest()
+            parts.append(json.dumps(row, sort_keys=True))
+            parts += [self.windows[number].content for number in numbers]
+        return content_digest(parts)
 
 
 Items = Answers | WordItems

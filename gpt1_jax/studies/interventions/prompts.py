@@ -1,11 +1,10 @@
 """Pairs of answers to prompts, as a run reads them."""
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.data.words import ReadingWindow, content_digest
 from gpt1_jax.errors import UserError
 from gpt1_jax.studies.answers import Answers, AnswersTask
 from gpt1_jax.studies.interventions.config import PromptsDataConfig
@@ -36,9 +35,9 @@ class Prompts:
         ]
 
     def content_digest(self) -> str:
-        """The SHA-256, in hexadecimal, of the token ids and of what is scored."""
-        windows = [(w.num_context, [*map(int, w.ids)]) for w in self.all_windows]
-        return hashlib.sha256(f"{len(self.pairs)} {windows}".encode()).hexdigest()
+        """That of the token ids and of what is scored."""
+        windows = [window.content for window in self.all_windows]
+        return content_digest([f"{len(self.pairs)}", *windows])
 
 
 def load_prompts(

@@ -14,14 +14,18 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from gpt1_jax.config.reading import DEFAULT_WORDS
 from gpt1_jax.data.documents import text_documents
 from gpt1_jax.data.records import read_number, read_rows, require_column
 from gpt1_jax.data.text_files import format_of
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import ReadingWindow, Word, encode_whole, reading_windows
+from gpt1_jax.data.words import (
+    ReadingWindow,
+    Word,
+    content_digest,
+    encode_whole,
+    reading_windows,
+)
 from gpt1_jax.errors import UserError
 from gpt1_jax.studies.answers import ContextWindows
 from gpt1_jax.studies.reading_times.config import (
@@ -65,12 +69,9 @@ class TimedWords:
         return self.windows
 
     def content_digest(self) -> str:
-        """The SHA-256, in hexadecimal, of the rows and of the tokens."""
-        digest = hashlib.sha256(json.dumps([*self.rows]).encode())
-        for window in self.windows:
-            ids = [window.num_context, *window.ids]
-            digest.update(np.asarray(ids, np.int32).tobytes())
-        return digest.hexdigest()
+        """That of the rows and of the tokens."""
+        windows = [window.content for window in self.windows]
+        return content_digest([json.dumps([*self.rows]), *windows])
 
     def left_out(self) -> Mapping[str, int]:
         """How many words a regression leaves out, by reason."""
