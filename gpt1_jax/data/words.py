@@ -81,10 +81,10 @@ def content_digest(parts: Iterable[str | Sequence[int]]) -> str:
     """The SHA-256, in hexadecimal, of texts and of ids, in order."""
     digest = hashlib.sha256()
     for part in parts:
-        is_text = isinstance(part, str)
-        digest.update(
-            part.encode() if is_text else np.asarray(part, np.int32).tobytes()
-        )
+        if isinstance(part, str):
+            digest.update(part.encode())
+        else:
+            digest.update(np.asarray(part, np.int32).tobytes())
     return digest.hexdigest()
 
 
