@@ -34,7 +34,13 @@ from gpt1_jax.errors import FULL, TryAgain, UserError
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.interop import hub
 from gpt1_jax.interop.hugging_face import CLASSIFIER, CONFIG_FILE, LANGUAGE_MODEL
-from gpt1_jax.interop.repository import describe, is_unreachable
+from gpt1_jax.interop.repository import (
+    Repository,
+    describe,
+    fetch_files,
+    find_commit,
+    is_unreachable,
+)
 from gpt1_jax.runs.checkpoint_files import read_scores
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import megabytes
@@ -109,9 +115,9 @@ def check_push(config: ConvertConfig, target: epath.Path) -> None:
             "--config.push_private=False, or name another."
         )
     if info and any(each.rfilename == CONFIG_FILE for each in info.siblings or ()):
-        with _explained(config):
-            file = huggingface_hub.hf_hub_download(name, CONFIG_FILE)
-        hub.check_architecture(epath.Path(file), named)
+        commit = find_commit(Repository(name, MAIN, "model", named))
+        there = fetch_files(commit, [CONFIG_FILE])
+        hub.check_architecture(epath.Path(there / CONFIG_FILE), named)
     _check_card(config, f"---\n{_metadata(config).to_yaml()}\n---\n")
 
 
@@ -430,7 +436,8 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
                 f"{named} is refused ({status}): the token may not write there; "
                 f"{_TOKEN}, with one that may."
             ) from error
-        if isinstance(error, TypeError | LookupError | AttributeError | ValueError):
+        odd = isinstance(error, TypeError | LookupError | AttributeError | ValueError)
+        if odd and status is None:
             found = f"{type(error).__name__}: {describe(error)}"
             raise TryAgain(
                 f"{named}: the Hub's answer is odd ({found}). {_AGAIN}"
