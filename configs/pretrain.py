@@ -14,7 +14,7 @@ Presets:
   small       a 4-layer model for tens of MB of text, on a CPU or one GPU.
   suite       one member of a suite: the small model with 17 milestones from step 0 on;
               --config.seed tells the members apart (docs/suite.md).
-  quickstart  a small model, trained in minutes on a laptop CPU.
+  quickstart  a small model, trained in minutes on a laptop CPU, with five milestones.
   day         6 layers for half a day of one CPU core, or two minutes of an H100, with
               milestones to the end; chosen among four sizes (benchmarks/LOG.md).
 
@@ -118,4 +118,6 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         config.eval.update(every_steps=300, batch_size=32)
         config.checkpoint.every_steps = 300
         config.log.every_steps = 50
+        # For pages over training: five, 320 MB.
+        config.checkpoint.milestone_steps = (0, 50, 150, 500, 1500)
     return config.lock()

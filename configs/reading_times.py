@@ -10,7 +10,7 @@ Presets:
   custom           a table of your own; name its columns.
 
 Linear models of the times, without and with surprisal, are compared on stories that
-they were not fitted to; docs/reading-times.md says how. Needs the extra [reading].
+they were not fitted to; docs/reading-times.md says how.
 """
 
 import ml_collections

@@ -27,7 +27,7 @@ from gpt1_jax.data.words import (
     words_in_sentences,
 )
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.prediction import predict_examples, task_of
+from gpt1_jax.finetuning.predictor import predict_examples, task_of
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader
 from gpt1_jax.inference.forward import Forward, forward_texts, sum_over_tokens

@@ -7,7 +7,8 @@ from tiny_run import load_config
 from gpt1_jax.formats import RESULTS, RUN_FOLDER
 from gpt1_jax.runs.resume import digests_record
 from gpt1_jax.runs.wall_time import TRAINING
-from gpt1_jax.studies.zero_shot.table import relative_score, zero_shot_metric
+from gpt1_jax.studies.zero_shot.scores import relative_score
+from gpt1_jax.studies.zero_shot.tasks import ZERO_SHOT
 
 SIZES = {
     "kind": "transformer",
@@ -84,11 +85,14 @@ def finished_result(task, score, **more):
     }
 
 
-def write_finished(folder, task="sst2", score=0.75, seed=0, result=None, **overrides):
-    """A finished fine-tuned run."""
+def write_finished(
+    folder, task="sst2", score=0.75, seed=0, result=None, preset=None, **overrides
+):
+    """A finished fine-tuned run, on its own or one of a preset with several."""
     given = {"init_from": "runs/pretrain/small", "seeds": (seed,), **overrides}
     config = load_config(task, file="finetune", **given).to_dict()
     config["model"] |= SIZES
+    config["preset"] = preset or config["preset"]
     write_json(folder / "config.json", {**RUN_FOLDER.stamp(), **config})
     write_json(folder / "results.json", result or finished_result(task, score))
     return folder
@@ -97,7 +101,7 @@ def write_finished(folder, task="sst2", score=0.75, seed=0, result=None, **overr
 def zero_shot_scores(task, score):
     """Scores on a task as the zero-shot job writes them."""
     scores = {"split": "dev", "n": 40, "standard_error": 0.01}
-    scores[zero_shot_metric(task)] = score
+    scores[ZERO_SHOT[task].task.metrics[0]] = score
     return {**scores, **relative_score(task, scores)}
 
 

@@ -18,7 +18,8 @@ from gpt1_jax.jobs import convert, finetune, predict, pretrain
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.signals import Stopped
-from gpt1_jax.studies.features import job as features
+from gpt1_jax.studies.words import features
+from gpt1_jax.studies.words import job as words_job
 from gpt1_jax.studies.zero_shot import job as zero_shot
 
 TEXT = "the abcd of efgh and a"
@@ -89,14 +90,14 @@ def test_attention_maps_are_refused_before_anything_is_written(
         input=str(tmp_path / "text.txt"),
         output=str(tmp_path / "features.npz"),
     )
-    features.run(config, "")
+    words_job.run(config, "")
     with np.load(tmp_path / "features.npz") as found:
         assert {"layer_0", "layer_1"} <= set(found) and "layer_2" not in found
     (tmp_path / "features.npz").unlink()
     config = config_lib.load({**config.to_dict(), "attention": True, "rows": "last"})
     monkeypatch.setattr(features, "Reader", None)  # nothing is read
     with pytest.raises(ValueError, match="no attention maps"):
-        features.run(config, "")
+        words_job.run(config, "")
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 

@@ -151,6 +151,8 @@ def odd_run(run_main, made_once):
 
     def make(cwd):
         cwd.mkdir()
+        # LaTeX, which need not be there, and fonts as for slides.
+        (cwd / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\n")
         flags = ["--config.eval.sample_prompt=漢é", "--config.eval.sample_tokens=4"]
         code, output = run_main(*flags, cwd=cwd, env=env)
         assert code == 0, output
@@ -331,7 +333,8 @@ def test_variables_of_other_packages_change_nothing(odd_run, run_main, tmp_path)
     assert "arning" not in output
     state = saved_state(folder, 12).values()
     assert {leaf.dtype.name for leaf in state} == {"float32", "int32"}
-    assert (folder / "plots/loss.png").exists()
+    pictures = (each / "plots/loss.png" for each in (tmp_path / "run", folder))
+    assert len({picture.read_bytes() for picture in pictures}) == 1
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ SHARED_BY_STUDIES = {
     path.stem for path in (PACKAGE / "studies").glob("*.py") if path.stem != "__init__"
 }
 DOORS = {"studies": {"eval_harness"}}
-FIGURES = {"report", "studies/figures.py", "studies/*/figure.py"}
+FIGURES = {"report", "studies/*/figure.py"}
 ONLY_IN = {
     "flax": {"model", "interop/names.py"},
     "orbax": {"runs/checkpoints.py"},
@@ -54,7 +54,7 @@ ONLY_IN = {
         f"interop/{name}.py" for name in ("hub", "hub_files", "publish", "repository")
     },
     "matplotlib": FIGURES,
-    "pandas": {*FIGURES, "studies/*/table.py"},
+    "pandas": {*FIGURES, "studies/*/table.py", "studies/reading_times/gain.py"},
     "tensorflow_datasets": {"data/tfds.py"},
     "pyarrow": {"data/parquet.py"},
     "backports": {"data/text_files.py"},
@@ -62,8 +62,8 @@ ONLY_IN = {
     "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),
     "tensorboardX": {"runs/tensorboard.py"},
-    "wandb": {"report/wandb.py"},
-    "lm_eval": {"studies/lm_eval/model.py"},
+    "wandb": {"runs/wandb.py"},
+    "lm_eval": {"studies/eval_harness/model.py"},
 }
 # The second has a message of its own; the third is Python's, from 3.14 on.
 IN_NO_EXTRA = {"gpt1_jax", "torch", "compression"}
@@ -75,8 +75,7 @@ WRITERS = {
     "data/tables.py": {"File", "ZipFile", "open"},  # in a partial file
     "finetuning/submission.py": {"ZipFile"},  # in memory
     "interop/openai.py": {"save"},  # in memory
-    "report/figures.py": {"savefig"},  # in memory
-    "report/loss_plot.py": {"savefig"},  # in memory
+    "report/plots.py": {"savefig"},  # in memory
     "runs/tensorboard.py": {"SummaryWriter"},  # in the run folder, under new names
 }
 WRITING = {
@@ -168,7 +167,7 @@ def test_only_what_uses_an_extra_needs_it():
         for package, providers in importlib.metadata.packages_distributions().items()
         if not {*map(distribution, providers)} & (base | {"gpt1-jax"})
     }
-    assert {"pyarrow", "tensorflow_datasets", "statsmodels"} <= hidden
+    assert {"pyarrow", "tensorflow_datasets"} <= hidden
     names = {
         ".".join(("gpt1_jax", *path.relative_to(PACKAGE).with_suffix("").parts))
         for path in FILES
@@ -194,8 +193,8 @@ for name in names:
     assert {*result.stdout.split()} == {
         "gpt1_jax.data.parquet",
         "gpt1_jax.eval_harness",
-        "gpt1_jax.report.wandb",
-        "gpt1_jax.studies.lm_eval.model",
+        "gpt1_jax.runs.wandb",
+        "gpt1_jax.studies.eval_harness.model",
     }
 
 

@@ -72,6 +72,7 @@ def tiny_overrides(corpus_dir):
         "eval.batch_size": 8,
         "eval.sample_tokens": 0,  # sampling is a program of its own
         "checkpoint.every_steps": 4,
+        "checkpoint.milestone_steps": (),
         "log.every_steps": 2,
         "log.tensorboard": False,  # which loads PyTorch where that is installed
     }

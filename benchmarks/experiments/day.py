@@ -35,8 +35,7 @@ from benchmarks import harness
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.owner import LOCK_FILE, Held, system_lock
-from gpt1_jax.report.figures import GUIDE
-from gpt1_jax.report.loss_plot import new_figure
+from gpt1_jax.report.plots import GUIDE, new_figure
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.folder import CONFIG_FILE

@@ -26,13 +26,14 @@ from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.formats import RESULTS
-from gpt1_jax.report.loss_plot import new_figure
+from gpt1_jax.report.plots import new_figure, scale_updates
+from gpt1_jax.report.studies import find_study
+from gpt1_jax.report.study_scores import long_table
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.pretrained import read_pretrained
 from gpt1_jax.runs.run_folder import find_folders
-from gpt1_jax.studies.figures import scale_updates
-from gpt1_jax.studies.minimal_pairs.table import group_means, pair_scores
-from gpt1_jax.studies.zero_shot.table import zero_shot_scores
+from gpt1_jax.studies.reading_times.job import ALL_STORIES, GAINS
+from gpt1_jax.studies.zero_shot.pairs import ALL, group_means, of_paradigms
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import TASKS
 
@@ -96,20 +97,20 @@ def read_all(places: Sequence[Path]) -> "tuple[pd.DataFrame, pd.DataFrame]":
 
 def measured(job: str, run: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
     """The measure, step and score of all that a job found out about a run."""
+    if (study := find_study(job)) is None:
+        return
+    scores = long_table([run], study.rows)
     if job == "minimal_pairs":
-        scores = pair_scores([run])
-        for group, name in (("", ALL_PAIRS), ("term", "")):
-            for mean in group_means(scores, group).itertuples():
-                label = name or f"{ALL_PAIRS}: {mean.group.replace('_', ' ')}"
-                yield label, mean.step, 100 * mean.accuracy
+        means = group_means(of_paradigms(scores), "all", "term")
+        for each in means[means["step"] >= 0].itertuples():
+            label = f"{ALL_PAIRS}: {each.group.replace('_', ' ')}"
+            yield ALL_PAIRS if each.group == ALL else label, each.step, each.score
     elif job == "reading_times":
-        for checkpoint in run["checkpoints"]:
-            gain = checkpoint["tasks"]["reading_times"]["gain"]
-            yield GAIN, checkpoint["step"], 1000 * gain
+        whole = scores[(scores["measure"] == GAINS) & (scores["story"] == ALL_STORIES)]
+        yield from ((GAIN, each.step, each.score) for each in whole.itertuples())
     elif job == "zero_shot":
-        scores = zero_shot_scores([run])
         for each in scores[scores["metric"] != "auc"].itertuples():
-            yield f"zero-shot: {each.task}", each.step, 100 * each.score
+            yield f"zero-shot: {each.task}", each.step, each.score
 
 
 def compared(scores: "pd.DataFrame") -> str:

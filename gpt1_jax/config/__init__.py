@@ -39,20 +39,28 @@ class Job(NamedTuple):
         return find_named(self.module, "config.job")
 
 
-# By name; a job's modules are imported on demand. A study is a folder in
-# studies/, a file in configs/ and a line here.
+# By name: the folder in studies/ and the class of its configuration, which are imported
+# on demand. A study is a folder, a file in configs/ and a line here.
 STUDIES: Mapping[str, str] = {
-    "zero_shot": "ZeroShotConfig",
-    "minimal_pairs": "MinimalPairsConfig",
-    "interventions": "InterventionsConfig",
-    "babylm": "BabyLMConfig",
-    "surprisal": "SurprisalConfig",
-    "reading_times": "ReadingTimesConfig",
-    "features": "FeaturesConfig",
-    "explore": "ExploreConfig",
-    "batches": "BatchesConfig",
-    "verify": "VerifyConfig",
+    "zero_shot": "zero_shot:ZeroShotConfig",
+    "minimal_pairs": "zero_shot:MinimalPairsConfig",
+    "interventions": "interventions:InterventionsConfig",
+    "babylm": "babylm:BabyLMConfig",
+    "surprisal": "words:SurprisalConfig",
+    "reading_times": "reading_times:ReadingTimesConfig",
+    "features": "words:FeaturesConfig",
+    "explore": "explore:ExploreConfig",
+    "batches": "batches:BatchesConfig",
+    "verify": "verify:VerifyConfig",
 }
+
+
+def _study(named: str) -> Job:
+    folder, config = named.split(":")
+    module = f"gpt1_jax.studies.{folder}"
+    return Job(f"{module}.config:{config}", f"{module}.job")
+
+
 JOBS: Mapping[str, Job] = {
     **{
         name: Job(
@@ -60,12 +68,7 @@ JOBS: Mapping[str, Job] = {
         )
         for name in ("pretrain", "finetune", "predict", "generate", "convert", "report")
     },
-    **{
-        name: Job(
-            f"gpt1_jax.studies.{name}.config:{config}", f"gpt1_jax.studies.{name}.job"
-        )
-        for name, config in STUDIES.items()
-    },
+    **{name: _study(named) for name, named in STUDIES.items()},
 }
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from gpt1_jax.config.checks import (
     BEST,
     ByContent,
+    FigureSuffix,
     File,
     Free,
     Limit,
@@ -239,6 +240,9 @@ class FinetuneConfig(TrainingConfig):
     head: HeadConfig
     eval: Free[FinetuneEvalConfig]
     suite: Free[SuiteConfig]
+    # The format of the pictures in plots/: of losses, and of a suite's comparison. The
+    # numbers are in .csv files beside them.
+    figure: Free[FigureSuffix] = ".png"
 
     @property
     def default_workdir(self) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gpt1_jax.config.checks import require
 
-RENAMED = {"data.jsonl_field": "data.text_field"}  # keys of 1.0
+RENAMED = {"data.jsonl_field": "data.text_field", "plot": "figure"}  # keys of 1.0
 # Two ways of 1.0 to share the work of a step, which never changed what it computes: a
 # key that is gone, with the value that did nothing, and a value, with today's nearest.
 GONE = {"mesh.tensor_parallelism": 1}

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import DEFAULT, Free, Seed, require, rising
+from gpt1_jax.config.checks import DEFAULT, FigureSuffix, Free, Seed, require, rising
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DataConfig,
@@ -57,6 +57,9 @@ class PretrainConfig(TrainingConfig):
     data: DataConfig
     eval: Free[EvalConfig]
     checkpoint: Free[PretrainCheckpointConfig]
+    # The format of the picture of the losses, plots/loss; a .csv file beside it holds
+    # the numbers.
+    figure: Free[FigureSuffix] = ".png"
 
     def __post_init__(self):
         super().__post_init__()

@@ -3,7 +3,14 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import Names, RunFolders, different, require, split_paths
+from gpt1_jax.config.checks import (
+    FigureSuffix,
+    Names,
+    RunFolders,
+    different,
+    require,
+    split_paths,
+)
 from gpt1_jax.config.sections import JobConfig
 
 KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
@@ -34,8 +41,10 @@ class ReportConfig(RunsConfig):
     """The configuration of a report on runs."""
 
     # Folders of runs, or folders above them, separated by commas: pre-trained,
-    # fine-tuned, zero-shot and interventions.
+    # fine-tuned, and those of studies that score runs.
     runs: RunFolders = "runs"
     title: str = ""  # the heading of the page; empty: made of what was run
     # Modules of studies outside of this program, whose results get sections too.
     studies: Annotated[Names, different] = ()
+    # The format of the pictures in plots/. The numbers are in .csv files beside them.
+    figure: FigureSuffix = ".png"

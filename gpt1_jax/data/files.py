@@ -20,7 +20,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -168,6 +168,12 @@ def write_whole(path: epath.PathLike, content: str | bytes) -> None:
 def write_json(path: epath.PathLike, value: Any) -> None:
     """Writes a JSON file whole or not at all."""
     write_whole(path, format_json(value, indent=2) + "\n")
+
+
+def write_json_lines(path: epath.PathLike, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes each row as a line of JSON, all or nothing; NaN is written as null."""
+    lines = (format_json(row, ensure_ascii=False) for row in rows)
+    write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 def read_record(path: epath.PathLike) -> dict[str, Any]:

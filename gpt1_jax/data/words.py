@@ -73,8 +73,13 @@ class ReadingWindow(NamedTuple):
 # --- words in files ---------------------------------------------------------------
 
 
-def check_words_source(source: str, words_column: str) -> None:
+def check_words_source(source: str, words_column: str, lines_column: str = "") -> None:
     """Refuses a file whose ending does not say how to read it.
+
+    Args:
+      source: a text, or a table of `FORMATS`.
+      words_column: a table's column of words; "" if there is none.
+      lines_column: its column of lines, instead.
 
     Raises:
       UserError: naming the endings, or the key that is missing or should not be set.
@@ -86,12 +91,14 @@ def check_words_source(source: str, words_column: str) -> None:
             f"config.input={source!r} must end in {_TEXT} (text) or in "
             f"{', '.join(FORMATS)} (a column of words)."
         )
-    if is_text and words_column:
+    column = words_column or lines_column
+    if is_text and column:
+        key = "words_column" if words_column else "lines_column"
         raise UserError(
-            f"config.words_column={words_column!r} names a column, but "
-            f"config.input={source!r} is plain text, which has none."
+            f"config.{key}={column!r} names a column, but config.input={source!r} is "
+            "plain text, which has none."
         )
-    if is_table and not words_column:
+    if is_table and not column:
         raise UserError(
             f"config.input={source!r} is a table: name its column of words with "
             "--config.words_column=NAME."

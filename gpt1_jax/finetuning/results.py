@@ -16,6 +16,7 @@ from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE, locate_run
 from gpt1_jax.runs.resume import DIGESTS, fixed_values, saved_digests
 from gpt1_jax.runs.run_folder import RunFolder, find_runs
 from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Task
 
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may have both
@@ -33,6 +34,11 @@ class Finished(NamedTuple):
     def task(self) -> str:
         """The name of its task, or of one's own if that has one."""
         return self.config.custom.name or self.config.tasks[0]
+
+    @property
+    def title(self) -> str:
+        """The name of its task, as the paper prints it if it has the task."""
+        return TASKS[self.task].title if self.task in TASKS else self.task
 
     @property
     def is_own(self) -> bool:
@@ -128,51 +134,34 @@ def read_results(run: RunFolder) -> Mapping[str, Any] | None:
     if results is None:
         return None
     RESULTS.check(results, file)
-    for name in ("dev", "majority", "bag_of_words", "test", "train"):
-        if name == "bag_of_words" and results.get(name) is None:
-            continue
-        always = name in ("dev", "majority")  # and with labels
-        if (always or name in results) and not _is_scores(results.get(name), always):
+    optional = [name for name in ("test", "train") if name in results]
+    if results.get("bag_of_words") is not None:
+        optional.append("bag_of_words")
+    for name in ("dev", "majority", *optional):
+        if not _is_scores(results.get(name), labelled=name not in optional):
             raise damaged_results(file, f"no {name!r} scores")
     for name in ("train_examples", "origin_step", "best_step"):
-        if not _is_count(results.get(name)):
+        if not isinstance(results.get(name), int):
             raise damaged_results(file, f"a {name!r} that is no number")
-    digests = results.get(DIGESTS)
-    if not (
-        isinstance(digests, dict)
-        and all(isinstance(digest, str) for digest in digests.values())
-    ):
+    if not isinstance(results.get(DIGESTS), dict):
         raise damaged_results(file, f"{DIGESTS!r} of another kind")
     return results
 
 
 def _is_scores(value: Any, labelled: bool) -> bool:
-    """Whether a value is what `gpt1_jax.tasks.metrics.score_predictions` returns.
+    """Whether a value is like what `gpt1_jax.tasks.metrics.score_predictions` returns.
 
-    For a split without labels it holds no metrics.
+    For a split without labels it holds no metrics; an unknown score is None.
     """
-    if not isinstance(value, dict):
+    try:
+        parts = [value, *value.get("subsets", {}).values()]
+        scores = [[part[name] for name in METRICS if name in part] for part in parts]
+        numbers = [part["n"] for part in parts]
+    except (AttributeError, LookupError, TypeError):
         return False
-    subsets = value.get("subsets", {})
-    return isinstance(subsets, dict) and all(
-        isinstance(part, dict)
-        and _is_count(part.get("n"))
-        and (not labelled or not METRICS.keys().isdisjoint(part))
-        and all(_is_score(name, part[name]) for name in METRICS.keys() & part.keys())
-        for part in (value, *subsets.values())
-    )
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_score(metric: str, value: Any) -> bool:
-    """Whether a value is one that a metric can give; None and NaN mean unknown."""
-    if value is None or value != value:
-        return True
-    low, high = METRICS[metric].lowest, METRICS[metric].highest
-    return not isinstance(value, str) and low <= parse_number(value) <= high
+    numbers += [score for own in scores for score in own if score is not None]
+    are_numbers = all(isinstance(number, int | float) for number in numbers)
+    return are_numbers and (all(scores) or not labelled)
 
 
 class Prediction(NamedTuple):

@@ -131,7 +131,7 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
             "which neither OpenAI's shards nor transformers' OpenAI-GPT classes have a "
             "place; gpt1_jax.load(FOLDER).params has its parameters."
         )
-    first, steps = open_steps(config.init_from, config.step)
+    first, steps = open_steps(config.init_from, config.step, named=True)
     places: dict[int, str] = {}
     exported: dict[int, Mapping[str, Any]] = {}
     branches: dict[str, str] = {}

@@ -28,14 +28,14 @@ from gpt1_jax.finetuning.initial_state import (
     num_transferred,
     open_origins,
 )
-from gpt1_jax.finetuning.prediction import write_predictions
+from gpt1_jax.finetuning.prediction_files import write_predictions
+from gpt1_jax.finetuning.predictor import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.results import (
     ALL_RESULTS_FILE,
     FILE_DIGESTS,
     Finished,
     predictions_file,
 )
-from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
 from gpt1_jax.finetuning.suite import PlannedRun, Result, SuiteRun
 from gpt1_jax.formats import RESULTS
@@ -49,16 +49,11 @@ from gpt1_jax.parallel.processes import (
     host_rows,
     is_main_process,
 )
-from gpt1_jax.report import figures
-from gpt1_jax.report.loss_plot import plot_loss, save_figure
+from gpt1_jax.report.comparisons import COMPARISONS
+from gpt1_jax.report.loss_plot import plot_loss
 from gpt1_jax.report.own_tasks import own_results
-from gpt1_jax.report.scores import (
-    ablations_table,
-    aux_weight_scores,
-    layer_transfer_scores,
-    results_table,
-    score_table,
-)
+from gpt1_jax.report.plots import save_figure
+from gpt1_jax.report.scores import results_table, score_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
@@ -478,7 +473,7 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     lock.check_owned()
     if is_main_process():
         guess = label_entropy(run.task, setup.data.splits["train"].examples)
-        plot_loss(folder, "clf_loss", "nats per example", guess)
+        plot_loss(folder, "clf_loss", "nats per example", guess, config.figure)
         write_json(folder / RESULTS_FILE, result)
     return result
 
@@ -615,7 +610,7 @@ def _write_summary(
         if is_main_process() and is_suite:
             _delete_checkpoints(results)
             write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
-            _draw(config.suite.compare, suite.finished(results), folder)
+            _draw(config.suite.compare, suite.finished(results), folder, config.figure)
             _track(config.log, results, folder)
             _pack_glue(folder, results)
     say(text)
@@ -665,22 +660,26 @@ def _summary(
     runs = suite.finished(results)
     if runs and all(run.is_own for run in runs) and compare in ("", "scratch"):
         return own_results(runs)
-    scores = score_table(runs, [run.variant for run, _ in results])
-    text = results_table(scores, skipped)
-    return f"{ablations_table(runs)}\n{text}" if compare == "ablations" else text
+    text = results_table(
+        score_table(runs, [run.variant for run, _ in results]), skipped
+    )
+    compared = COMPARISONS.get(compare)
+    if compared and not compared.has_figure:
+        text = f"{compared.table(compared.scores(runs))}\n\n{text}"
+    return text
 
 
-def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
+def _draw(compare: str, runs: list[Finished], folder: epath.Path, figure: str) -> None:
     """Draws the scores of a comparison that has a figure, if there are any."""
-    if compare == "layer_transfer":
-        scores, draw = layer_transfer_scores(runs), figures.layer_transfer
-    elif compare == "aux_lm_weight":
-        scores, draw = aux_weight_scores(runs), figures.aux_lm_weight
-    else:
+    compared = COMPARISONS.get(compare)
+    if not (compared and compared.has_figure):
         return
+    scores = compared.scores(runs)
     if not scores.empty:
-        plot = save_figure(draw(scores), folder / "plots" / f"{compare}.png")
-        say(f"Plot: {plot}")
+        draw = functools.partial(compared.draw, scores)
+        path = folder / "plots" / f"{compare}{figure}"
+        if plot := save_figure(draw, path, scores):
+            say(f"Plot: {plot}")
 
 
 def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:
@@ -688,7 +687,7 @@ def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> Non
     names = [run.variant for run, _ in results]
     for tracker in map(find_tracker, trackers_in_use(log)):
         if results and (log_results := getattr(tracker, "log_results", None)):
-            log_results(folder, suite.finished(results), names)
+            log_results(folder, score_table(suite.finished(results), names))
 
 
 def _nothing_to_do(folder: epath.Path, results: Sequence[Result]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gpt1_jax.config.generate import GenerateConfig
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import format_json, locate, write_whole
+from gpt1_jax.data.files import locate, write_json_lines
 from gpt1_jax.data.records import cell_text, read_input, require_column
 from gpt1_jax.data.text_files import STANDARD_INPUT
 from gpt1_jax.errors import UserError
@@ -64,8 +64,7 @@ def run(config: GenerateConfig, workdir: str) -> None:
     )
     if config.output:
         records = (_record(each, config.log_probs) for each in continuations)
-        lines = [format_json(record, ensure_ascii=False) + "\n" for record in records]
-        write_whole(output, "".join(lines))
+        write_json_lines(output, records)
         say_wrote(config.output)
     else:
         for each in continuations:

@@ -9,13 +9,12 @@ from gpt1_jax.data.files import locate
 from gpt1_jax.data.records import plain_lines, read_input
 from gpt1_jax.data.text_files import split_lines
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.prediction import (
+from gpt1_jax.finetuning.prediction_files import (
     check_columns,
     check_format,
-    predict_examples,
-    task_of,
     write_predictions,
 )
+from gpt1_jax.finetuning.predictor import predict_examples, task_of
 from gpt1_jax.finetuning.results import kept_run
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say

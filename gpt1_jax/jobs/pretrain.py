@@ -104,8 +104,10 @@ def run(config: PretrainConfig, workdir: str) -> None:
         first_step = fit(prepared)
         if is_main_process():
             say(_what_was_done(folder, first_step, last_step, was_evaluated))
-            if plot_loss := _find_guest("plot of the loss"):
-                say(f"Loss curve: {plot_loss(folder, 'loss', 'nats per token')}")
+            plot_loss = _find_guest("plot of the loss")
+            drawn = folder, "loss", "nats per token", None, config.figure
+            if plot_loss and (plot := plot_loss(*drawn)):
+                say(f"Loss curve: {plot}")
 
 
 def _what_was_done(

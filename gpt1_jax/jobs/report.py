@@ -29,8 +29,9 @@ def run(config: ReportConfig, workdir: str) -> None:
     page.check_folder(folder)
     today = datetime.date.today()
     date = f"{today.day} {today:%B %Y}"
-    document = make_report(read_runs(config.folders, studies), config.title, date)
-    page.write_report(document, folder, [each.picture for each in studies.values()])
+    runs = read_runs(config.folders, studies)
+    document = make_report(runs, config.title, date, config.figure)
+    page.write_report(document, folder, [each.picture for each in runs.studies])
     show_line(
         f"Report: {folder / page.HTML_FILE}\nMarkdown: {folder / page.MARKDOWN_FILE}"
     )

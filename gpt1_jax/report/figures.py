@@ -5,21 +5,16 @@ Each function returns a matplotlib `Figure`, which a notebook displays with
 colours of the matplotlib style in use; guides are mid-grey, visible on any.
 """
 
-import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt1_jax.report.loss_plot import new_figure
+from gpt1_jax.report.plots import GUIDE, LINES, MARKERS, label_updates, new_figure
 from gpt1_jax.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-GUIDE = "0.5"  # the grey of guide lines and numbers
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # for the curves, in turn
-LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 # --- losses ---------------------------------------------------------------------
 
@@ -64,230 +59,73 @@ def pretraining_loss(
 
 # --- fine-tuned runs ------------------------------------------------------------
 
+_PANELS = 2  # panels in a row
+
 
 class DevScores(NamedTuple):
     """The scores on the dev split of runs that differ in their seed alone."""
 
     title: str  # of the task
     metric: str
-    curves: Sequence[tuple[Sequence[int], Sequence[float]]]  # updates, scores; by run
+    curves: Mapping[
+        str, tuple[Sequence[int], Sequence[float]]
+    ]  # updates, scores; by run
     baselines: Mapping[str, float]  # scores that have to be beaten, by name
 
 
 def dev_scores(tasks: Sequence[DevScores]) -> "Figure":
     """Draws scores on dev splits over updates, beside the baselines: a panel a task."""
-    columns = min(_PANELS, len(tasks))
-    rows = math.ceil(len(tasks) / columns)
-    figure = new_figure(4.6 * columns, 0.4 + 2.8 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes, (title, metric, curves, baselines) in zip(grid.flat, tasks, strict=False):
+    figure, panels = make_panels(len(tasks))
+    for axes, (title, metric, curves, baselines) in zip(panels, tasks, strict=True):
         points = METRICS[metric].shown
         for (name, score), line in zip(baselines.items(), (":", "--"), strict=False):
             axes.axhline(points(score), color=GUIDE, linestyle=line, label=name)
-        for number, (steps, scores) in enumerate(curves):
+        for number, (name, (steps, scores)) in enumerate(curves.items()):
             marker = MARKERS[number % len(MARKERS)]
-            axes.plot(steps, [*map(points, scores)], marker=marker, markersize=5)
-        axes.set(xlabel="updates", ylabel=_with_unit([metric]))
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.set_title(title, fontsize=10, parse_math=False)
+            axes.plot(steps, [*map(points, scores)], marker=marker, label=name)
+        axes.set(xlabel="updates", ylabel=with_unit(metric))
+        label_updates(axes, [each for steps, _ in curves.values() for each in steps])
+        axes.set_title(title, parse_math=False)
         axes.grid(alpha=0.3)
-        if baselines:
-            axes.legend(fontsize=8)
-    for axes in grid.flat[len(tasks) :]:
+        legend_beside(axes)
+    return figure
+
+
+def dev_score_rows(tasks: Sequence[DevScores]) -> list[dict[str, Any]]:
+    """The numbers of `dev_scores`, as they are shown; baselines have no step."""
+    rows = []
+    for title, metric, curves, baselines in tasks:
+        of_task = {"task": title, "metric": metric}
+        for name, (steps, scores) in {
+            **{name: ([None], [score]) for name, score in baselines.items()},
+            **curves,
+        }.items():
+            rows += [
+                {**of_task, "run": name, "step": step, "score": shown}
+                for step, shown in zip(
+                    steps, map(METRICS[metric].shown, scores), strict=True
+                )
+            ]
+    return rows
+
+
+def make_panels(number: int) -> tuple["Figure", Sequence["Axes"]]:
+    """A figure of some panels, two in a row."""
+    columns = min(_PANELS, number)
+    rows = math.ceil(number / columns)
+    figure = new_figure(5 * columns, 0.4 + 2.6 * rows)
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid[number:]:
         axes.axis("off")
-    return figure
+    return figure, grid[:number]
 
 
-_COLORS = ("C0", "C1", "C2", "C3", "C4", "C5")  # the style's colours
-_PANELS = 2  # panels in a row
-_ASIDE = 0.012  # between points of one lambda, as a fraction of the axis
+def legend_beside(axes: "Axes") -> None:
+    """Names the lines of a panel, right of it, where the legend covers nothing."""
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+    axes.legend(**place, frameon=False, handlelength=3.5)
 
 
-def layer_transfer(scores: "pd.DataFrame") -> "Figure":
-    """Draws scores over the number of layers transferred, as Figure 2 (left) does.
-
-    Lines of dev scores are solid, those of training scores dashed; bars reach from the
-    lowest to the highest of several seeds.
-
-    Args:
-      scores: columns "title" and "metric" of a task, "split" ("dev" or "train"),
-        "layers" and "score". Two tasks have an axis each, any other number shares one.
-    """
-    figure = new_figure(7, 4.2)
-    left = figure.subplots()
-    tasks = list(scores.groupby(["title", "metric"], sort=False))
-    two = len(tasks) == 2
-    both = [left, left.twinx()] if two else [left] * len(tasks)
-    for number, (((title, metric), of_task), axes) in enumerate(
-        zip(tasks, both, strict=True)
-    ):
-        color, marker = _COLORS[number % len(_COLORS)], MARKERS[number % len(MARKERS)]
-        for split, line in (("dev", "-"), ("train", "--")):
-            style: dict[str, Any] = {
-                "color": color,
-                "marker": marker,
-                "linestyle": line,
-            }
-            of_split = of_task[of_task["split"] == split]
-            _plot_spreads(axes, of_split, "layers", label=f"{title} {split}", **style)
-        if two:
-            axes.set_ylabel(f"{title}, {_with_unit([metric])}", color=color)
-            axes.tick_params(axis="y", colors=color)
-    if not two:
-        left.set_ylabel(_with_unit(scores["metric"].unique()))
-    left.set_xticks(sorted(scores["layers"][scores["split"] == "dev"].unique()))
-    left.set_xlabel("layers transferred")
-    left.grid(alpha=0.3)
-    # Each column holds a task's two lines.
-    columns = min(4, len(tasks))
-    figure.legend(loc="outside upper center", ncols=columns, fontsize=9, handlelength=3)
-    return figure
-
-
-def aux_lm_weight(scores: "pd.DataFrame") -> "Figure":
-    """Draws scores over lambda: a panel per task, a line per training set size.
-
-    Bars reach from the lowest to the highest of several seeds.
-
-    Args:
-      scores: columns "title" and "metric" of a task, "train_examples",
-        "aux_lm_weight" and "score".
-    """
-    tasks = list(scores.groupby(["title", "metric"], sort=False))
-    columns = min(_PANELS, len(tasks))
-    rows = math.ceil(len(tasks) / columns)
-    figure = new_figure(5.2 * columns, 0.4 + 3.0 * rows)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes, ((title, metric), of_task) in zip(grid.flat, tasks, strict=False):
-        _weights_panel(axes, of_task)
-        axes.set(xlabel="lambda", ylabel=_with_unit([metric]))
-        axes.set_title(title, fontsize=10, parse_math=False)
-    for axes in grid.flat[len(tasks) :]:
-        axes.axis("off")
-    return figure
-
-
-def _with_unit(metrics: Iterable[str]) -> str:
-    """Names of metrics, with what their values were multiplied by."""
-    names = list(metrics)
-    if all(METRICS[name].in_points for name in names):
-        return f"{', '.join(names)} x 100"
-    return ", ".join(f"{n} x 100" if METRICS[n].in_points else n for n in names)
-
-
-def _weights_panel(axes: Any, scores: "pd.DataFrame") -> None:
-    """Draws the lines of one task, fewest training examples first."""
-    weights = sorted(scores["aux_lm_weight"].unique())
-    sizes = list(scores.groupby("train_examples"))
-    for number, (size, of_size) in enumerate(sizes):
-        # Side by side, so error bars do not hide one another.
-        aside = (number - (len(sizes) - 1) / 2) * _ASIDE * (weights[-1] - weights[0])
-        _plot_spreads(
-            axes,
-            of_size,
-            "aux_lm_weight",
-            aside,
-            label=f"{size:,}",
-            color=_COLORS[number % len(_COLORS)],
-            marker=MARKERS[number % len(MARKERS)],
-            linestyle=LINES[number % len(LINES)],
-        )
-    axes.set_xticks(weights, [f"{weight:g}" for weight in weights])
-    handles, labels = axes.get_legend_handles_labels()
-    axes.legend(
-        handles[::-1],  # from top to bottom, as the lines often are
-        labels[::-1],
-        loc="upper left",
-        bbox_to_anchor=(1, 1),  # beside the panel, where it covers nothing
-        frameon=False,
-        title="training\nexamples",
-        fontsize=8,
-        title_fontsize=8,
-        handlelength=3.5,
-    )
-    axes.grid(alpha=0.3)
-
-
-def _plot_spreads(
-    axes: Any, scores: "pd.DataFrame", x: str, aside: float = 0, **style: Any
-) -> None:
-    """Draws a line through medians, with bars from lowest to highest; none if empty.
-
-    Args:
-      axes: where to draw.
-      scores: columns `x` and "score".
-      x: the column of the horizontal axis.
-      aside: added to x.
-      style: matplotlib settings of the line.
-    """
-    if scores.empty:
-        return
-    spreads = scores.groupby(x)["score"].agg(["median", "min", "max"])
-    medians = spreads["median"]
-    below, above = medians - spreads["min"], spreads["max"] - medians
-    if below.any() or above.any():
-        axes.errorbar(
-            spreads.index + aside,
-            medians,
-            [below, above],
-            capsize=3,
-            markersize=5,
-            **style,
-        )
-    else:
-        axes.plot(spreads.index + aside, medians, markersize=5, **style)
-
-
-# --- styles of a page -----------------------------------------------------------
-
-
-def _page_style(ink: str, guide: str, paper: str) -> dict[str, Any]:
-    """Settings of matplotlib for the colours of text, guides and page."""
-    return {
-        "text.color": ink,
-        "axes.labelcolor": ink,
-        "axes.titlecolor": ink,
-        "xtick.labelcolor": ink,
-        "ytick.labelcolor": ink,
-        "axes.edgecolor": guide,
-        "xtick.color": guide,
-        "ytick.color": guide,
-        "grid.color": guide,
-        "legend.edgecolor": guide,
-        "legend.facecolor": paper,
-        "figure.facecolor": paper,
-        "axes.facecolor": paper,
-        "savefig.facecolor": paper,
-        "svg.fonttype": "path",  # looks the same without the font
-        "svg.hashsalt": "gpt1_jax",  # the same file each time
-    }
-
-
-# The colours of the page, in templates/style.css.
-LIGHT = _page_style(ink="#1f2328", guide="#7b838c", paper="#ffffff")
-_BRIGHT = ["#6cb6ff", "#ffab5e", "#6fd08c", "#ff8a80", "#c9a4f5", "#d3a688", "#f59bd5"]
-DARK = {
-    **_page_style(ink="#e6e8eb", guide="#8d96a0", paper="#16191d"),
-    "axes.prop_cycle": f"cycler(color={_BRIGHT})",
-}
-
-
-def render_figure(
-    draw: "Callable[[], Figure]", style: Mapping[str, Any], kind: str
-) -> bytes:
-    """The bytes of a figure in a style.
-
-    Args:
-      draw: makes the figure.
-      style: `LIGHT` or `DARK`.
-      kind: "svg" or "png".
-    """
-    import matplotlib
-
-    settings: Any = dict(style)
-    file = io.BytesIO()
-    with matplotlib.rc_context(settings):
-        # Without the date and the version of matplotlib.
-        nothing = {"svg": {"Date": None}, "png": {"Software": None}}
-        draw().savefig(file, format=kind, metadata=nothing[kind])
-    return file.getvalue()
+def with_unit(metric: str) -> str:
+    """The name of a metric, with what its values were multiplied by."""
+    return f"{metric} x 100" if METRICS[metric].in_points else metric

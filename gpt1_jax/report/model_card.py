@@ -12,20 +12,30 @@ from gpt1_jax.runs.forms import describe_forms
 from gpt1_jax.runs.pretrained import Pretrained
 
 UNKNOWN = "not recorded"
-_OPTIMIZERS = {
-    "released_adam": "Adam as OpenAI released it",
-    "adamw": "AdamW of optax",
+_TOKENIZERS = {
+    "gpt1": "GPT-1's own BPE",
+    "sentencepiece": "SentencePiece",
+    "huggingface": "a tokenizer.json of Hugging Face",
 }
-_NOTHING_SAVED = (
-    "**No checkpoint:** nothing is saved in this folder, so it has no model to use; "
-    "what was read is counted up to the last record."
-)
 _CORPORA = {
     "builtin": "documentation found on the machine",
     "text": "text files: ",
     "tfds": "TensorFlow Datasets: ",
     "tokens": "token files: ",
 }
+_OPTIMIZERS = {
+    "released_adam": "Adam as OpenAI released it",
+    "adamw": "AdamW of optax",
+}
+_SCORES = {
+    "valid_loss": "{:.3f} nats per token",
+    "valid_perplexity": "perplexity {:,.2f}",
+    "valid_bits_per_word": "{:.3f} bits per word",
+}
+_NOTHING_SAVED = (
+    "**No checkpoint:** nothing is saved in this folder, so it has no model to use; "
+    "what was read is counted up to the last record."
+)
 
 
 def model_card(run: Pretrained, before: int = 0) -> str:
@@ -35,35 +45,36 @@ def model_card(run: Pretrained, before: int = 0) -> str:
       run: the pre-trained run.
       before: tokens that were read before the run, as `tokens_before` returns them.
     """
-    rows = {
+    config, model = run.config, run.model
+    tokenizer = config.tokenizer.kind
+    facts = {
         "folder": escape(_place(run.folder)),
         "model": _model(run),
-        "tokenizer": _tokenizer(run),
-        "corpus": _corpus(run),
-        "training": _training(run),
-        "read" if run.saved else "read by its records": _read(run, before),
-        "optimizer": _optimizer(run),
-        "hardware": hardware(run),
-        "forms": _forms(run),
-        "versions": last_versions(run),
-        "validation": _validation(run),
+        "tokenizer": f"{_TOKENIZERS.get(tokenizer) or escape(tokenizer)}, "
+        f"{model.vocab_size:,} entries",
     }
-    if not run.sessions and not run.records:  # saved by a script
-        rows = {name: rows[name] for name in ("folder", "model", "tokenizer")}
-        rows["training"] = "not recorded: these parameters were saved from a script"
-    table = markdown_table(
-        ["", ""], [[f"**{k}**", v] for k, v in rows.items()], text_columns=2
-    )
-    parts = [table]
+    if not run.sessions and not run.records:
+        facts["training"] = "not recorded: these parameters were saved from a script"
+    else:
+        planned = f"{run.num_steps:,}" if run.num_steps else UNKNOWN
+        facts |= {
+            "corpus": _corpus(run),
+            "training": f"{planned} updates of {config.train.batch_size:,} sequences "
+            f"({run.tokens_per_step:,} tokens), seed {config.seed}, from {_start(run)}",
+            "read" if run.saved else "read by its records": _read(run, before),
+            "optimizer": _optimizer(run),
+            "hardware": hardware(run),
+            "forms": _forms(run),
+            "versions": last_versions(run),
+            "validation": _validation(run),
+        }
+    body = [[f"**{name}**", fact] for name, fact in facts.items()]
+    parts = [] if run.saved else [_NOTHING_SAVED]
+    parts.append(markdown_table(["", ""], body, text_columns=2))
     if sample := run.sample():
-        prompt = run.config.eval.sample_prompt
-        after = f", continuing “{escape(prompt)}”" if prompt else ""
-        parts += [
-            f"A sample at the last evaluation{after}:",
-            code_block(sample),
-        ]
-    if not run.saved:
-        parts.insert(0, _NOTHING_SAVED)
+        prompt = escape(config.eval.sample_prompt)
+        after = f", continuing “{prompt}”" if prompt else ""
+        parts += [f"A sample at the last evaluation{after}:", code_block(sample)]
     return "\n\n".join(parts)
 
 
@@ -75,22 +86,12 @@ def _place(folder: epath.Path) -> str:
 
 def _model(run: Pretrained) -> str:
     model = run.model
-    if model.kind == "lstm":
-        kind, inside = "LSTM", ""
-    else:
-        kind = "Transformer decoder"
-        inside = f"{counted(model.num_heads, 'head')}, MLP {model.mlp_dim:,} wide; "
+    kind = "LSTM" if model.kind == "lstm" else "Transformer decoder"
+    heads = f"{counted(model.num_heads, 'head')}, MLP {model.mlp_dim:,} wide; "
     return (
-        f"{kind}: {costs.describe_model(model)}; {inside}"
+        f"{kind}: {costs.describe_model(model)}; {heads * (model.kind != 'lstm')}"
         f"{model.max_seq_len} tokens of context; matrix products in {model.dtype}"
     )
-
-
-def _tokenizer(run: Pretrained) -> str:
-    kind = run.config.tokenizer.kind
-    names = {"gpt1": "GPT-1's own BPE", "sentencepiece": "SentencePiece"}
-    names["huggingface"] = "a tokenizer.json of Hugging Face"
-    return f"{names.get(kind, escape(kind))}, {run.model.vocab_size:,} entries"
 
 
 def _corpus(run: Pretrained) -> str:
@@ -103,22 +104,13 @@ def _corpus(run: Pretrained) -> str:
     return text
 
 
-def _training(run: Pretrained) -> str:
-    planned = f"{run.num_steps:,}" if run.num_steps else UNKNOWN
-    return (
-        f"{planned} updates of {run.config.train.batch_size:,} sequences "
-        f"({run.tokens_per_step:,} tokens), seed {run.config.seed}, from {_start(run)}"
-    )
-
-
 def _start(run: Pretrained) -> str:
     config = run.config
     if not config.init_from:
         return "random weights"
     optimizer = " and optimizer" if config.init_optimizer else ""
-    step = describe_step(config.step)
     name = escape(describe_folder(config.init_from))
-    return f"the weights{optimizer} of {name}, {step}"
+    return f"the weights{optimizer} of {name}, {describe_step(config.step)}"
 
 
 def describe_step(step: int | str) -> str:
@@ -128,40 +120,39 @@ def describe_step(step: int | str) -> str:
 
 
 def _read(run: Pretrained, before: int) -> str:
+    read = [counted(run.step, "update")]
+    if run.num_steps and run.step < run.num_steps:
+        planned = counted(run.num_steps, "update")
+        read = [f"**unfinished:** {run.step:,} of {planned}"]
+    if run.taken_over:
+        read.append(f"the first {run.taken_over:,} of them in the run before")
     epochs = UNKNOWN
     if run.corpus_tokens:
         own = (run.step - run.taken_over) * run.tokens_per_step
         epochs = f"{own / run.corpus_tokens:,.2f}"
     earlier = f"; before that, {before:,} tokens" if before else ""
-    taken_over = ""
-    if run.taken_over:
-        taken_over = f", the first {run.taken_over:,} of them in the run before"
-    read = counted(run.step, "update")
-    if run.num_steps and run.step < run.num_steps:
-        read = f"**unfinished:** {run.step:,} of {counted(run.num_steps, 'update')}"
-    return f"{read}{taken_over}, {run.tokens:,} tokens; epochs: {epochs}{earlier}"
+    return f"{', '.join(read)}, {run.tokens:,} tokens; epochs: {epochs}{earlier}"
 
 
 def _optimizer(run: Pretrained) -> str:
     chosen = run.config.optimizer
-    name, also = _OPTIMIZERS.get(chosen.name, ""), ""
-    if not name:
-        given = {key: getattr(chosen, key) for key in ("b1", "b2", "eps")}
-        listed = ", ".join(f"{key}={value:g}" for key, value in given.items())
-        also = f"; {listed} if it takes them"
-        name = f"{escape(chosen.name)} of optax"
-    if chosen.arguments:
-        name += f" ({escape(chosen.arguments)})"
+    arguments = f" ({escape(chosen.arguments)})" if chosen.arguments else ""
     warmup = f"{chosen.warmup_steps:,} updates"
     if chosen.warmup_fraction:
         warmup = f"{chosen.warmup_fraction:.1%} of the updates"
     end = f" down to {chosen.final_fraction:.1%}" if chosen.final_fraction else ""
-    return (
-        f"{name}, learning rate {chosen.learning_rate:g}, schedule "
-        f"{chosen.schedule.replace('_', ' ')}{end} after a warmup of {warmup}, "
-        f"weight decay {chosen.weight_decay:g}, gradients clipped to norm "
-        f"{chosen.clip_norm:g}{also}"
-    )
+    facts = [
+        _OPTIMIZERS.get(chosen.name, f"{escape(chosen.name)} of optax") + arguments,
+        f"learning rate {chosen.learning_rate:g}",
+        f"schedule {chosen.schedule.replace('_', ' ')}{end} after a warmup of {warmup}",
+        f"weight decay {chosen.weight_decay:g}",
+        f"gradients clipped to norm {chosen.clip_norm:g}",
+    ]
+    if chosen.name not in _OPTIMIZERS:
+        given = {key: getattr(chosen, key) for key in ("b1", "b2", "eps")}
+        listed = ", ".join(f"{key}={value:g}" for key, value in given.items())
+        facts[-1] += f"; {listed} if it takes them"
+    return ", ".join(facts)
 
 
 def hardware(run: Pretrained) -> str:
@@ -180,9 +171,7 @@ def _forms(run: Pretrained) -> str:
 
 def last_versions(run: Pretrained) -> str:
     """The versions of packages that a run was last trained with."""
-    if not run.sessions:
-        return UNKNOWN
-    return list_versions(run.sessions[-1]["versions"])
+    return list_versions(run.sessions[-1]["versions"]) if run.sessions else UNKNOWN
 
 
 def list_versions(versions: Mapping[str, str]) -> str:
@@ -192,18 +181,12 @@ def list_versions(versions: Mapping[str, str]) -> str:
 
 def _validation(run: Pretrained) -> str:
     """The last validation loss, in units that are comparable."""
-    loss = run.last("valid_loss")
-    if loss is None:
+    last = {metric: run.last(metric) for metric in _SCORES}
+    if last["valid_loss"] is None:
         return "not yet evaluated"
-    text = f"{loss:.3f} nats per token"
-    for metric, unit in (
-        ("valid_perplexity", "perplexity {:,.2f}"),
-        ("valid_bits_per_word", "{:.3f} bits per word"),
-    ):
-        value = run.last(metric)
-        text += "" if value is None else ", " + unit.format(value)
+    scores = [_SCORES[name].format(v) for name, v in last.items() if v is not None]
     steps, _ = run.series("valid_loss")
     evaluated = run.config.eval
     part = evaluated.max_batches * evaluated.batch_size * run.model.max_seq_len
     where = f", the first {part:,} tokens at most" if part else ""
-    return f"{text} (update {steps[-1]:,}{where})"
+    return f"{', '.join(scores)} (update {steps[-1]:,}{where})"

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.report.loss_plot import new_figure
+from gpt1_jax.report.plots import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -31,8 +31,9 @@ def own_results(runs: Sequence[Finished]) -> str:
     """
     lines = _by_line(runs)
     rows = [row for line, own in lines.items() for row in _rows(*line, own)]
-    header = ["task", "start", "metric", "dev", "n", "test", "n", "majority"]
-    table = markdown_table([*header, "bag of words"], rows, text_columns=3)
+    header = ["task", "start", "metric", "dev", "majority (dev)", "bag of words (dev)"]
+    header += ["n (dev)", "test", "n (test)"]
+    table = markdown_table(header, rows, text_columns=3)
     matrices = [_confusion(own[0]) for own in lines.values()]
     notes = _NOTES.format(how_to_read(row[2] for row in rows))
     return "\n\n".join([table, notes, *filter(None, matrices)]) + "\n"
@@ -43,13 +44,15 @@ def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
     curves = []
     for (name, start), own in _by_line(runs).items():
         metric = next(filter(METRICS.__contains__, own[0].result["dev"]))
-        found = [_curve(run, f"valid_{metric}") for run in own]
+        found = {
+            f"seed {run.config.seeds[0]}": _curve(run, f"valid_{metric}") for run in own
+        }
         named = {"most frequent label": "majority", "bag of words": "bag_of_words"}
         scores = {k: (own[0].result.get(v) or {}).get(metric) for k, v in named.items()}
         beaten = {k: score for k, score in scores.items() if score is not None}
         title = name if start == VARIANTS["pretrained"] else f"{name}, {start}"
-        if found := [each for each in found if each[0]]:
-            curves.append(DevScores(title, metric, found, beaten))
+        if known := {name: curve for name, curve in found.items() if curve[0]}:
+            curves.append(DevScores(title, metric, known, beaten))
     return curves
 
 
@@ -67,7 +70,7 @@ def _by_line(runs: Sequence[Finished]) -> dict[tuple[str, str], list[Finished]]:
     several = {run.task for run, number in zip(runs, numbers, strict=True) if number}
     lines: dict[tuple[str, str], list[Finished]] = {}
     for run, number in zip(runs, numbers, strict=True):
-        name = f"{run.task} ({number + 1})" if run.task in several else run.task
+        name = f"{run.title} ({number + 1})" if run.task in several else run.title
         lines.setdefault((name, _start(run)), []).append(run)
     return dict(sorted(lines.items()))
 
@@ -83,15 +86,19 @@ def _rows(name: str, start: str, runs: Sequence[Finished]) -> Iterable[list[str]
     """A line for each metric of runs that differ in seed alone."""
     first = runs[0]
     for metric in filter(METRICS.__contains__, first.result["dev"]):
-        cells = []
-        for split in ("dev", "test"):
-            found = [run.result.get(split, {}) for run in runs]
-            cells += [_score(found, metric), _number(found)]
-        for split in ("majority", "bag_of_words"):
-            found = [run.result.get(split) or {} for run in runs]
-            values = _values(found, metric)
-            cells.append(spread(values[: None if len(set(values)) > 1 else 1], metric))
-        yield [escape(name), start, metric, *cells]
+        found = {
+            part: [run.result.get(part) or {} for run in runs]
+            for part in ("dev", "majority", "bag_of_words", "test")
+        }
+        beaten = []
+        for part in ("majority", "bag_of_words"):
+            values = _values(found[part], metric)
+            beaten.append(spread(values[: None if len(set(values)) > 1 else 1], metric))
+        dev, test = (
+            [_score(found[split], metric), _number(found[split])]
+            for split in ("dev", "test")
+        )
+        yield [escape(name), start, metric, dev[0], *beaten, dev[1], *test]
 
 
 def _values(scores: Iterable[Mapping[str, Any]], metric: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Writes a report: one HTML page that fetches nothing, and Markdown with pictures."""
+"""Writes a report: Markdown with pictures, and one HTML page that is made of it."""
 
 import base64
 import os
@@ -14,8 +14,8 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from gpt1_jax.data.files import remove_partial, write_whole
-from gpt1_jax.report.figures import DARK, LIGHT, render_figure
 from gpt1_jax.report.markdown import code_block, escape
+from gpt1_jax.report.plots import DARK, LIGHT, render_figure, save_figure
 from gpt1_jax.runs.folder import NAMES
 from gpt1_jax.runs.outputs import check_output
 
@@ -24,59 +24,44 @@ if TYPE_CHECKING:
 
 HTML_FILE, MARKDOWN_FILE, PLOTS = "report.html", "report.md", "plots"
 _PACKAGE = "gpt1_jax.report"
-_PICTURES = ("finetuning", "layer_transfer", "aux_lm_weight")  # beside those of studies
-
-
-class Text(NamedTuple):
-    """A block of Markdown. Text from run folders is escaped or in a code block."""
-
-    markdown: str
-    command: str = ""  # that makes what it says is missing
+# Names of pictures, beside those of studies; several of one name are numbered.
+_PICTURES = ("pretraining", "finetuning", "layer_transfer", "aux_lm_weight")
 
 
 class Picture(NamedTuple):
     """A block that is a figure."""
 
     name: str  # of its file, without the ending
-    alt: str  # a description
+    alt: str  # a description, plain text
     draw: "Callable[[], Figure]"  # called once for each style
+    rows: Any = None  # its numbers, as `save_figure` takes them
 
 
-class Folded(NamedTuple):
-    """A block of Markdown that a reader unfolds."""
-
-    title: str  # plain text
-    markdown: str
-
-
-Block = Text | Picture | Folded
+# A block is Markdown, in which text from run folders is escaped or in a code block, or
+# a picture.
+Block = str | Picture
 
 
 class ReportSection(NamedTuple):
     """A heading and the blocks below it."""
 
-    title: str
+    title: str  # plain text
     blocks: Sequence[Block]
-
-    @property
-    def missing_command(self) -> str:
-        """The command that would fill it; "" if there is something in it."""
-        first = self.blocks[0] if self.blocks else None
-        return first.command if isinstance(first, Text) else ""
+    folded: bool = False  # on the page, what each "### Heading" leads is folded
 
     @property
     def anchor(self) -> str:
-        """The fragment of its address, made from the title as on GitHub."""
-        kept = re.sub(r"[^\w\- ]", "", self.title.lower())
-        return kept.replace(" ", "-")
+        """The fragment of its address."""
+        return _anchor(self.title)
 
 
 class Report(NamedTuple):
-    """A report, before it becomes a page."""
+    """A report, before it becomes files."""
 
     title: str  # plain text
     introduction: str  # Markdown
     sections: Sequence[ReportSection]
+    suffix: str = ".png"  # of the files of pictures
 
     @property
     def pictures(self) -> list[Picture]:
@@ -84,14 +69,27 @@ class Report(NamedTuple):
         blocks = (block for section in self.sections for block in section.blocks)
         return [block for block in blocks if isinstance(block, Picture)]
 
+    def file_of(self, picture: Picture) -> str:
+        """The file of a picture, as the Markdown links to it."""
+        return f"{PLOTS}/{picture.name}{self.suffix}"
 
-_KINDS = {Text: "text", Picture: "picture", Folded: "folded"}
+    @property
+    def markdown(self) -> str:
+        """The whole report as Markdown."""
+        contents = [f"- [{escape(s.title)}](#{s.anchor})" for s in self.sections]
+        parts = [f"# {escape(self.title)}", self.introduction, "\n".join(contents)]
+        for section in self.sections:
+            parts.append(f"## {escape(section.title)}")
+            for block in section.blocks:
+                if isinstance(block, Picture):
+                    block = f"![{escape(block.alt)}]({self.file_of(block)})"
+                parts.append(block.strip())
+        return "\n\n".join(parts) + "\n"
 
 
-def missing(what: str, command: str) -> Text:
+def missing(what: str, command: str) -> str:
     """Says what is missing, and the command that makes it."""
-    block = code_block(command, "bash")
-    return Text(f"**Missing:** {what}. Made by:\n\n{block}", command)
+    return f"**Missing:** {what}. Made by:\n\n{code_block(command, 'bash')}"
 
 
 def check_folder(folder: epath.Path) -> None:
@@ -121,53 +119,103 @@ def write_report(report: Report, folder: epath.Path, studies: Iterable[str]) -> 
         `plots/` is a link.
       studies: the names of the pictures of studies.
     """
-    html, text = _html(report), _markdown(report)
-    pngs = {
-        each.name: render_figure(each.draw, LIGHT, "png") for each in report.pictures
-    }
     remove_partial(folder)
-    for path in _earlier_pictures(folder / PLOTS, studies):
-        if path.stem not in pngs:
-            path.unlink(missing_ok=True)
-    for name, png in pngs.items():
-        write_whole(folder / PLOTS / f"{name}.png", png)
-    write_whole(folder / MARKDOWN_FILE, text)
-    write_whole(folder / HTML_FILE, html)
+    for path in _earlier_files(folder / PLOTS, studies):
+        path.unlink(missing_ok=True)
+    drawn = [
+        each
+        for each in report.pictures
+        if save_figure(each.draw, folder / report.file_of(each), each.rows)
+    ]
+    write_whole(folder / MARKDOWN_FILE, report.markdown)
+    write_whole(folder / HTML_FILE, _html(report, drawn))
 
 
-def _earlier_pictures(plots: epath.Path, studies: Iterable[str]) -> list[epath.Path]:
-    """The pictures in a folder that reports have made, by their names."""
+def _earlier_files(plots: epath.Path, studies: Iterable[str]) -> list[epath.Path]:
+    """The pictures and numbers in a folder that reports have made, by their names."""
     if not plots.is_dir() or os.path.islink(plots):
         return []
-    several = "|".join(map(re.escape, (*_PICTURES, *studies)))
-    picture = re.compile(rf"(pretraining|({several})(_\d+)?)\.png")
-    return [path for path in plots.iterdir() if picture.fullmatch(path.name)]
+    names = "|".join(map(re.escape, (*_PICTURES, *studies)))
+    made = re.compile(rf"({names})(_\d+)?\.(png|svg|pdf|csv)")
+    return [path for path in plots.iterdir() if made.fullmatch(path.name)]
 
 
-def _markdown(report: Report) -> str:
-    environment = templates(_PACKAGE, autoescape=False)
-    environment.filters["escaped"] = escape
-    template = environment.get_template("report.md.jinja")
-    return template.render(report=report, kind=_kind, plots=PLOTS)
+# --- the page ---------------------------------------------------------------------
 
 
-def _html(report: Report) -> str:
-    renderer = _renderer()
-    environment = templates(_PACKAGE, autoescape=True)
-    environment.filters["html"] = lambda text: markupsafe.Markup(renderer.render(text))
-    environment.filters["light_uri"] = lambda picture: _svg_uri(picture, LIGHT)
-    environment.filters["dark_uri"] = lambda picture: _svg_uri(picture, DARK)
-    return environment.get_template("report.html.jinja").render(
-        report=report,
-        kind=_kind,
+def _html(report: Report, drawn: Iterable[Picture]) -> str:
+    """The page: its Markdown with all HTML escaped, and the pictures inside it."""
+    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
+    renderer.core.ruler.push("page", _shape_page)
+    scrolling = '<div class="table" role="region" aria-label="table" tabindex="0">'
+    renderer.add_render_rule("table_open", lambda *_: f"{scrolling}<table>\n")
+    renderer.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    renderer.add_render_rule("image", _embed)
+    known = {
+        "pictures": {report.file_of(each): each for each in drawn},
+        "folded": {each.anchor for each in report.sections if each.folded},
+    }
+    template = templates(_PACKAGE, autoescape=True).get_template("report.html.jinja")
+    return template.render(
+        title=report.title,
+        body=markupsafe.Markup(renderer.render(report.markdown, known)),
         style=markupsafe.Markup(read_template(_PACKAGE, "style.css")),
     )
 
 
+def _shape_page(state: StateCore) -> None:
+    """Gives sections anchors, folds parts, and marks the contents and the figures."""
+    shaped: list[Token] = []
+    has_contents = in_folded = is_open = False
+    for number, token in enumerate(state.tokens):
+        if token.type == "heading_open":
+            if is_open:
+                shaped.append(Token("details_close", "details", -1))
+            is_open = in_folded and token.tag == "h3"
+            if is_open:
+                shaped.append(Token("details_open", "details", 1))
+                token.tag = state.tokens[number + 2].tag = "summary"
+            elif token.tag == "h2":
+                anchor = _anchor(state.tokens[number + 1].content)
+                token.attrSet("id", anchor)
+                in_folded = anchor in state.env["folded"]
+        elif token.type == "paragraph_open":
+            children = state.tokens[number + 1].children or ()
+            if [child.type for child in children] == ["image"]:
+                token.tag = state.tokens[number + 2].tag = "figure"
+        elif token.type == "bullet_list_open" and not has_contents:
+            shaped.append(Token("nav_open", "nav", 1, {"aria-label": "Contents"}))
+        shaped.append(token)
+        if token.type == "bullet_list_close" and not has_contents:
+            shaped.append(Token("nav_close", "nav", -1))
+            has_contents = True
+    if is_open:
+        shaped.append(Token("details_close", "details", -1))
+    state.tokens = shaped
+
+
+def _embed(self: Any, tokens: Any, index: int, options: Any, known: Any) -> str:
+    """A picture of the report in the page, light and dark; of others, the words."""
+    token = tokens[index]
+    alt = self.renderInlineAsText(token.children, options, known)
+    picture = known["pictures"].get(token.attrGet("src"))
+    if picture is None:
+        return markupsafe.escape(alt)
+    return markupsafe.Markup(
+        '<picture><source media="(prefers-color-scheme: dark)" srcset="{}">'
+        '<img src="{}" alt="{}"></picture>'
+    ).format(_svg_uri(picture, DARK), _svg_uri(picture, LIGHT), alt)
+
+
 def _svg_uri(picture: Picture, style: Mapping[str, Any]) -> str:
     """A picture as a URI that holds it."""
-    svg = base64.b64encode(render_figure(picture.draw, style, "svg")).decode()
-    return f"data:image/svg+xml;base64,{svg}"
+    svg = render_figure(picture.draw, ".svg", style=style)
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+
+
+def _anchor(title: str) -> str:
+    """The fragment of a section's address, made from its title as on GitHub."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def read_template(package: str, name: str) -> str:
@@ -186,35 +234,3 @@ def templates(package: str, autoescape: bool) -> Any:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-
-
-def _kind(block: object) -> str:
-    return _KINDS[type(block)]
-
-
-def _renderer() -> MarkdownIt:
-    """Converts Markdown to HTML without keeping its HTML or fetching its images."""
-    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
-    renderer.disable("image")
-    rules: dict[str, Any] = renderer.renderer.rules  # type: ignore[attr-defined]
-    scrolling = '<div class="table" role="region" aria-label="table" tabindex="0">'
-    rules["table_open"] = lambda *_: f"{scrolling}<table>\n"
-    rules["table_close"] = lambda *_: "</table></div>\n"
-    renderer.core.ruler.push("headings_in_tables", _span_headings)
-    return renderer
-
-
-def _span_headings(state: StateCore) -> None:
-    """Lets the first cell of a row span the table if all others are empty."""
-    kept: list[Token] = []
-    for token in state.tokens:
-        kept.append(token)
-        if token.type != "tr_close":
-            continue
-        begin = max(i for i, each in enumerate(kept) if each.type == "tr_open")
-        row = kept[begin + 1 : -1]
-        cells = [each for each in row if each.type == "inline"]
-        if cells[1:] and cells[0].content and not any(c.content for c in cells[1:]):
-            row[0].attrSet("colspan", str(len(cells)))
-            kept[begin + 1 : -1] = row[:3]  # the cell's opening, content and closing
-    state.tokens = kept

@@ -10,13 +10,13 @@ from gpt1_jax.config import JOBS
 from gpt1_jax.finetuning.results import Finished, read_finished
 from gpt1_jax.report.studies import (
     Evaluation,
-    StudyReport,
+    Study,
     job_of_results,
     read_evaluation,
 )
 from gpt1_jax.runs.folder import locate_run
 from gpt1_jax.runs.pretrained import Pretrained, read_pretrained
-from gpt1_jax.runs.run_folder import find_folders, real_path
+from gpt1_jax.runs.run_folder import RunFolder, find_folders, real_path
 
 
 class ReportedRuns(NamedTuple):
@@ -24,17 +24,15 @@ class ReportedRuns(NamedTuple):
 
     pretrained: Sequence[Pretrained]
     finetuned: Sequence[Finished]
-    studies: Mapping[StudyReport, Sequence[Evaluation]]  # each study, even with none
+    studies: Mapping[Study, Sequence[Evaluation]]
 
 
-def read_runs(
-    places: Sequence[str], studies: Mapping[str, StudyReport]
-) -> ReportedRuns:
+def read_runs(places: Sequence[str], studies: Mapping[str, Study]) -> ReportedRuns:
     """Reads the runs in folders and below them.
 
     Args:
       places: the folders.
-      studies: by job, those whose results are read, as `find_studies` returns them.
+      studies: by job, those outside of this package, as `find_studies` returns them.
 
     Raises:
       FileNotFoundError: if a folder is missing, or holds nothing for a report.
@@ -54,36 +52,38 @@ def read_runs(
     folders = different.values()
     pretrained = [run for folder in folders if (run := read_pretrained(folder))]
     finetuned = [tuned for folder in folders if (tuned := read_finished(folder))]
-    evaluations: dict[StudyReport, list[Evaluation]] = {
-        study: [] for study in studies.values()
-    }
+    evaluations: dict[Study, list[Evaluation]] = {}
     for folder in folders:
-        if found := read_evaluation(folder, studies):
-            study, evaluation = found
-            evaluations[study].append(evaluation)
+        if evaluation := read_evaluation(folder, studies):
+            evaluations.setdefault(evaluation.study, []).append(evaluation)
     kinds: Iterable[Iterable[Any]] = (pretrained, finetuned, *evaluations.values())
     used = {real_path(run.folder) for of_kind in kinds for run in of_kind}
     for root, own in zip(roots, below, strict=True):
         if not used & own.keys():
-            others = [
-                f", nor {'an' if study.name[0] in 'aeiou' else 'a'} {study.name} "
-                "evaluation"
-                for study in evaluations
-            ]
             raise FileNotFoundError(
                 f"{root} holds neither a pre-trained run, nor a finished fine-tuned "
-                f"one{''.join(others)}; leave it out of config.runs."
-                f"{_on_unknown_jobs(own.values())}"
+                f"one, nor the scores of a study{_describe(root, own.values())}"
             )
     return ReportedRuns(pretrained, finetuned, evaluations)
 
 
-def _on_unknown_jobs(folders: Iterable[epath.Path]) -> str:
-    """A sentence on results of jobs of other packages, if there are any."""
-    jobs = {job for folder in folders if (job := job_of_results(folder))} - {*JOBS}
-    if not jobs:
-        return ""
-    return (
-        f" It holds results of the job {min(jobs)!r:.80}, which is unknown here; if "
-        "that is a study of yours, name its module in config.studies."
-    )
+def _describe(root: epath.Path, folders: Iterable[epath.Path]) -> str:
+    """What a folder holds that is nothing for a report; the end of a sentence."""
+    folders = list(folders)
+    if others := {job for each in folders if (job := job_of_results(each))} - {*JOBS}:
+        return (
+            f"; it holds results of the job {min(others)!r:.80}, which is unknown "
+            "here: if that is a study of yours, name its module in config.studies."
+        )
+    if begun := [job for each in folders if (job := RunFolder(each).job)]:
+        return (
+            f" but a job {begun[0]!r:.80} without results: the command that began it "
+            "goes on with it."
+        )
+    files = sorted(path.name for path in root.iterdir() if path.is_file())
+    if files:
+        return (
+            f" but {', '.join(files[:3])}: a report shows scores, not tables of words, "
+            "features, batches, pages or checks; leave it out of config.runs."
+        )
+    return "; leave it out of config.runs."

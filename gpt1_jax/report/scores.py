@@ -11,23 +11,19 @@ import this module.
 import json
 import math
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.markdown import escape, markdown_table
 from gpt1_jax.report.paper import (
-    AUX_LM_WEIGHT,
     GLUE,
     GLUE_SCORES,
     PAPER,
-    TABLE_5,
-    TABLE_5_TASKS,
     TABLES,
     PaperScore,
 )
-from gpt1_jax.runs.resume import saved_digests
 from gpt1_jax.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -42,13 +38,13 @@ _PAPER_COLUMNS = {
 _OURS_ON_DEV = [f"ours, {name} (dev)" for name in VARIANTS.values()]
 _OURS_ON_TEST = [f"ours, {name} (test)" for name in VARIANTS.values()]
 _MAJORITY = "majority baseline (dev)"
-_SPREAD_NOTE = "Over several seeds: the median, then the lowest to highest."
 _NOTE = (
     "Ours is measured on the dev splits, and on the test splits whose labels are at "
     "hand; the paper's on the test splits. {} No pre-training is Table 5's, which "
     "leaves tasks out and has only the mean of MNLI's m and mm. WNLI is from the GLUE "
     "leaderboard, COPA from the announcement of GPT-1. Average: the unweighted mean "
-    "over the lines with a value of ours; their number is in brackets."
+    "over the tasks with a value of ours, RACE as a whole and MNLI as the mean of its "
+    "halves; their number is in brackets."
 )
 _NOTE_WITHOUT_PAPER = (
     "Measured on the dev split, and on the test split where its labels are at hand. {}"
@@ -56,12 +52,6 @@ _NOTE_WITHOUT_PAPER = (
 _NOTE_ON_VARIANTS = (
     "Measured on the dev split, on training examples where they were scored, and on "
     "the test split where its labels are at hand. {}"
-)
-_NOTE_ON_TABLE_5 = (
-    "Table 5. Ours is measured on the dev splits, the paper's on GLUE's test sets. All "
-    "values are x 100; for several seeds, the median, then the lowest to highest. MNLI "
-    "is the mean of its matched and mismatched halves where both were scored. Average: "
-    "the unweighted mean over the tasks that have both; their number is in brackets."
 )
 
 
@@ -163,15 +153,14 @@ def _key(settings: Mapping[str, Any], leave_out: tuple[str, ...]) -> str:
 def paper_lines(scores: "pd.DataFrame") -> list[PaperScore]:
     """The paper's scores on the tasks in a table, and a line for every other task.
 
-    The line of a task that the paper does not have names its first metric, and has the
-    escaped name of the task as its title.
+    The line of a task that the paper does not have names its first metric.
     """
     tasks = list(scores["task"].unique())
     lines = [line for line in PAPER if line.task in tasks]
     for task in tasks:
         if not any(line.task == task for line in lines):
             metric = _where(scores, task=task, split="dev")["metric"].iloc[0]
-            lines.append(PaperScore(task, escape(task), metric, None, None, table=0))
+            lines.append(PaperScore(task, task, metric, None, None, table=0))
     return lines
 
 
@@ -224,12 +213,12 @@ def _where_line(scores: "pd.DataFrame", line: PaperScore) -> "pd.DataFrame":
     return _where(scores, task=line.task, metric=line.metric, subset=line.subset)
 
 
-def _mean(points: Sequence[float]) -> str:
+def mean_of(points: Sequence[float]) -> str:
     """The mean of points, and their number in brackets; "-" if there are none."""
     return f"{statistics.fmean(points):.1f} ({len(points)})" if points else "-"
 
 
-def _one_for_each_run(
+def one_for_each_run(
     scores: "pd.DataFrame", lines: Sequence[PaperScore]
 ) -> "pd.DataFrame":
     """One score of a task for each run and split.
@@ -301,20 +290,39 @@ def paper_table(scores: "pd.DataFrame") -> str:
         for n in in_table:
             line, own = lines[n]
             texts = [spread(points[n][title], line.metric) for title in titles]
-            body.append([line.title, line.metric, _count_examples(own, line), *texts])
-    with_ours = [
-        each
-        for (line, _), each in zip(lines, points, strict=True)
-        if any(each[t] for t in _OURS_ON_DEV) and METRICS[line.metric].in_points
-    ]
-    averages = [
-        _mean([statistics.median(each[title]) for each in with_ours if each[title]])
-        for title in titles
-    ]
+            names = [escape(line.title), line.metric, _count_examples(own, line)]
+            body.append([*names, *texts])
     no_points = lines and not any(METRICS[line.metric].in_points for line, _ in lines)
     if not (no_points or has_several_rows(scores)):
+        averages = _averages([line for line, _ in lines], points, titles)
         body.append(["**Average**", "", "", *averages])
     return markdown_table(["task", "metric", "n (dev)", *titles], body, text_columns=2)
+
+
+def _averages(
+    lines: Sequence[PaperScore],
+    points: Sequence[Mapping[str, Sequence[float]]],
+    titles: Iterable[str],
+) -> list[str]:
+    """The means over tasks in points, by column, and how many tasks they are over.
+
+    RACE counts as a whole, MNLI as the mean of its halves.
+    """
+    tasks: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        has_ours = any(points[number][title] for title in _OURS_ON_DEV)
+        if has_ours and METRICS[line.metric].in_points:
+            tasks.setdefault(line.task, []).append(number)
+    means = []
+    for title in titles:
+        of_tasks = []
+        for numbers in tasks.values():
+            whole = [number for number in numbers if not lines[number].subset]
+            of_lines = [points[number][title] for number in whole or numbers]
+            if known := [statistics.median(values) for values in of_lines if values]:
+                of_tasks.append(statistics.fmean(known))
+        means.append(mean_of(of_tasks))
+    return means
 
 
 def has_several_rows(scores: "pd.DataFrame") -> bool:
@@ -427,227 +435,9 @@ def _variants_table(scores: "pd.DataFrame") -> str:
             if not texts.empty:
                 majority = _majority(own) if split == "dev" else []
                 baseline = spread(majority, line.metric)
-                header.append(f"{line.title}, {line.metric} ({split})")
+                header.append(f"{escape(line.title)}, {line.metric} ({split})")
                 columns.append([*texts.reindex(variants, fill_value="-"), baseline])
     return markdown_table(header, zip(*columns, strict=True), text_columns=1)
-
-
-# --- comparisons: Table 5, layers transferred, lambda ---------------------------
-
-
-def ablations_table(runs: Sequence[Finished]) -> str:
-    """Table 5 as Markdown, our scores beside the paper's; "-" for missing scores.
-
-    Args:
-      runs: finished runs of any tasks and variants.
-    """
-    chosen = [run for of_task in _by_task(runs) for run in _ablations(of_task)]
-    scores = score_table(chosen, [str(_ablation(run)) for run in chosen])
-    lines = [[line for line in PAPER if line.task == task] for task in TABLE_5_TASKS]
-    ours = [_one_for_each_run(_where(scores, split="dev"), each) for each in lines]
-    header = ["task", "metric"]
-    metrics = [line.metric for line, *_ in lines]
-    columns = [[*TABLE_5_TASKS.values(), "**Average**"], [*metrics, ""]]
-    for variant, paper in TABLE_5.items():
-        points = [_known(_where(of_task, variant=variant)) for of_task in ours]
-        both = [n for n, of_task in enumerate(points) if of_task]
-        average = _mean([statistics.median(points[n]) for n in both])
-        paper_average = _mean([paper.scores[n] for n in both])
-        if len(both) == len(lines):
-            paper_average = f"{paper.average} ({len(lines)})"
-        header += [f"{paper.title}, ours (dev)", "paper (test)"]
-        ours_shown = [spread(p, m) for p, m in zip(points, metrics, strict=True)]
-        columns.append([*ours_shown, average])
-        columns.append([*(f"{score:.1f}" for score in paper.scores), paper_average])
-    table = markdown_table(header, zip(*columns, strict=True), text_columns=2)
-    return f"{table}\n\n{' '.join([_NOTE_ON_TABLE_5, *_origins(chosen)])}\n"
-
-
-def layer_transfer_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
-    """The scores of runs that differ in the layers transferred (Figure 2, left).
-
-    Args:
-      runs: finished runs of any tasks and variants.
-
-    Returns:
-      A long table of the tasks with several numbers of layers: as `score_table`
-      returns, with one score for each run and split (dev, train) and the "title" of its
-      task.
-    """
-    chosen: list[Finished] = []
-    for of_task in _by_task(runs):
-        own = _comparable(
-            [run for run in of_task if not run.is_from_scratch],
-            ("transfer_layers",),
-            lambda run: run.layers_transferred,
-        )
-        if len({run.layers_transferred for run in own}) > 1:
-            chosen += own
-    scores = _headline_scores(chosen)
-    return scores[scores["split"].isin(["dev", "train"])]
-
-
-def aux_weight_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
-    """The dev scores of runs that differ in lambda and in the training set size.
-
-    Args:
-      runs: finished runs of any tasks and variants.
-
-    Returns:
-      A long table of the tasks and sizes with several lambdas: as `score_table`
-      returns, with one score for each run and the "title" of its task. Within a task,
-      the largest training set comes first.
-    """
-    chosen: list[Finished] = []
-    varied = ("head.aux_lm_weight", "data.max_train_examples")
-    for of_task in _by_task(runs):
-        own = _comparable(of_task, varied, lambda run: (_weight(run), _size(run)))
-        chosen += sorted(own, key=_size, reverse=True)
-    scores = _where(_headline_scores(chosen), split="dev")
-    weights = scores.groupby(["task", "train_examples"])["aux_lm_weight"]
-    return scores[weights.transform("nunique") > 1]
-
-
-def layers_table(scores: "pd.DataFrame") -> str:
-    """The Markdown table of the scores from `layer_transfer_scores`."""
-    rows = scores.assign(
-        task=scores["title"] + ", " + scores["metric"],
-        split=scores["split"].replace({"train": "training"}),
-    )
-    cells = _pivot(rows, ["task", "split"], "layers")
-    header = ["layers transferred", "split", *map(str, cells.columns)]
-    body = [[*names, *texts] for names, texts in cells.T.items()]
-    return f"{markdown_table(header, body, text_columns=2)}\n\n{_SPREAD_NOTE}"
-
-
-def aux_weights_table(scores: "pd.DataFrame") -> str:
-    """The Markdown table of the scores from `aux_weight_scores`."""
-    rows = scores.assign(
-        task=scores["title"] + ", " + scores["metric"],
-        train_examples=scores["train_examples"].map("{:,}".format),
-    )
-    cells = _pivot(rows, ["task", "train_examples"], "aux_lm_weight")
-    header = ["weight (lambda)", "training examples"]
-    header += [f"{weight:g}" for weight in cells.columns]
-    body = [[*names, *texts] for names, texts in cells.T.items()]
-    return f"{markdown_table(header, body, text_columns=1)}\n\n{_SPREAD_NOTE}"
-
-
-def _by_task(runs: Iterable[Finished]) -> list[list[Finished]]:
-    """The runs of each task, in the order of the tasks' first runs."""
-    tasks: dict[str, list[Finished]] = {}
-    for run in runs:
-        tasks.setdefault(run.task, []).append(run)
-    return list(tasks.values())
-
-
-def _headline_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
-    """The scores on the headline of each task, with its title."""
-    import pandas as pd
-
-    scores = score_table(runs)
-    lines = paper_lines(scores)
-    parts = [scores.assign(title="").iloc[:0]]  # keeps the columns if there are no runs
-    for task in scores["task"].unique():
-        line = headline(lines, task)
-        parts.append(_one_for_each_run(scores, [line]).assign(title=line.title))
-    return pd.concat(parts)
-
-
-def _pivot(scores: "pd.DataFrame", rows: list[str], columns: str) -> "pd.DataFrame":
-    """Spreads of scores as text; rows stay in order, columns are sorted."""
-    scores = scores.reset_index(drop=True)
-
-    def text(values: "pd.Series") -> str:
-        metric = scores["metric"][values.index[0]]
-        return spread(values if values.nunique() > 1 else values[:1], metric)
-
-    cells = scores.pivot_table("score", rows, columns, text, fill_value="-", sort=False)
-    return cells.sort_index(axis=1)
-
-
-def _comparable(
-    runs: Sequence[Finished],
-    varied: tuple[str, ...],
-    by: Callable[[Finished], Hashable],
-) -> list[Finished]:
-    """The largest set of runs that differ only in some keys and in seeds.
-
-    Args:
-      runs: of one task.
-      varied: keys, or prefixes of keys, in which runs of a set may differ.
-      by: gives a value of a run, or None. The set with the most values is chosen; among
-        equals, the one with the most training examples, then with the most runs.
-    """
-    sizes, origins = "data.max_train_examples" in varied, "init_from" in varied
-    by_content = not (sizes or origins)
-    sets: dict[str, list[Finished]] = {}
-    for run in runs:
-        # Training examples differ with their number, all examples with the tokenizer.
-        settings = run.settings(by_content)
-        if origins:
-            settings["majority"] = run.result.get("majority")
-        elif sizes:
-            settings["dev"] = saved_digests(run.result).get("dev examples")
-        sets.setdefault(_key(settings, varied), []).append(run)
-
-    def rank(alike: list[Finished]) -> tuple[int, float, int]:
-        values = {by(run) for run in alike} - {None}
-        size = max(run.config.data.max_train_examples or math.inf for run in alike)
-        return len(values), size, len(alike)
-
-    return max(sets.values(), key=rank, default=[])
-
-
-def _ablations(runs: Sequence[Finished]) -> list[Finished]:
-    """The runs of one task that Table 5 compares, of a Transformer and of an LSTM."""
-    varied = ("transfer_layers", "head.aux_lm_weight")
-    origins = ("init_from", "step", "model.")
-    alike = _comparable(runs, (*origins, *varied), _ablation)
-    chosen = [
-        run
-        for kind in ("transformer", "lstm")
-        for run in _comparable([r for r in alike if r.kind == kind], varied, _ablation)
-        if _ablation(run)
-    ]
-    weights = [_weight(run) for run in chosen if _weight(run)]
-    if not weights:
-        return chosen
-    # Of several lambdas, the one of most runs, or else the nearest to the paper's.
-    usual = max(weights, key=lambda w: (weights.count(w), -abs(w - AUX_LM_WEIGHT)))
-    return [run for run in chosen if _weight(run) in (0, usual)]
-
-
-def _ablation(run: Finished) -> str | None:
-    """The row of Table 5 that a run belongs to."""
-    with_aux_lm = _weight(run) > 0
-    if run.kind == "lstm":
-        return "lstm" if run.is_whole and with_aux_lm else None
-    if run.is_whole:
-        return "full" if with_aux_lm else "no_aux_lm"
-    return "no_pretraining" if run.is_from_scratch and with_aux_lm else None
-
-
-def _weight(run: Finished) -> float:
-    return run.config.head.aux_lm_weight
-
-
-def _size(run: Finished) -> int:
-    """Training examples, which may be fewer than were asked for."""
-    return run.result.get("train_examples", 0)
-
-
-def _origins(runs: Iterable[Finished]) -> list[str]:
-    """A sentence on the pre-trained runs that runs started from, if there are any."""
-    folders: dict[str, set[str]] = {}
-    for run in runs:
-        if not run.is_from_scratch:
-            folders.setdefault(run.kind, set()).add(escape(run.config.init_from))
-    named = [
-        f"the {KIND_NAMES[kind]} of {', '.join(sorted(folders[kind]))}"
-        for kind in sorted(folders, reverse=True)
-    ]
-    return [f"Ours start from {' and '.join(named)}."] if named else []
 
 
 # --- names and numbers -----------------------------------------------------------

@@ -1,13 +1,15 @@
-"""The sections of a report: model cards, curves, the paper's tables and figures."""
+"""The sections of a report: scores, comparisons, curves and, last, model cards."""
 
 import functools
+import itertools
 import json
 import math
+import re
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from gpt1_jax.config import JOBS
 from gpt1_jax.config.finetune import FinetuneConfig
@@ -17,7 +19,8 @@ from gpt1_jax.config.usage import defaults
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.interop.repository import describe_folder
 from gpt1_jax.report import figures
-from gpt1_jax.report.markdown import code_block, counted, escape, markdown_table
+from gpt1_jax.report.comparisons import COMPARISONS, Comparison
+from gpt1_jax.report.markdown import counted, escape, markdown_table
 from gpt1_jax.report.model_card import (
     UNKNOWN,
     describe_step,
@@ -27,53 +30,21 @@ from gpt1_jax.report.model_card import (
     model_card,
 )
 from gpt1_jax.report.own_tasks import dev_curves, own_results
-from gpt1_jax.report.page import (
-    Block,
-    Folded,
-    Picture,
-    Report,
-    ReportSection,
-    Text,
-    missing,
-)
-from gpt1_jax.report.paper import AUX_LM_WEIGHT, PAPER, TABLE_5_TASKS
+from gpt1_jax.report.page import Block, Picture, Report, ReportSection, missing
+from gpt1_jax.report.paper import AUX_LM_WEIGHT, PAPER
 from gpt1_jax.report.runs import ReportedRuns
 from gpt1_jax.report.scores import (
     IN_COLUMNS,
-    ablations_table,
-    aux_weight_scores,
-    aux_weights_table,
-    layer_transfer_scores,
-    layers_table,
     paper_table,
     paper_table_notes,
     row_numbers,
     run_names,
     score_table,
 )
-from gpt1_jax.report.studies import StudyReport
 from gpt1_jax.runs.pretrained import Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
 from gpt1_jax.runs.resume import saved_digests
 from gpt1_jax.tasks.paper_tasks import TASKS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-_PAPER_ON_LAYERS = Text(
-    "The paper's curves, as others have read them off its figure to about a point: "
-    "from the embeddings alone to all 12 layers, RACE (dev) rises from about 40 to 60 "
-    "and MultiNLI (dev, matched) from about 72 to 82."
-)
-_PAPER_ON_WEIGHTS = Text(
-    "The paper compares the weights 0.5 and 0 (Table 5, test): on average over eight "
-    "tasks 74.7 with the auxiliary objective and 75.0 without. With it, large data "
-    "sets gain (MNLI 81.8 against 81.1, QQP 70.3 against 69.8, QNLI 88.1 against 86.9) "
-    "and small ones lose (CoLA 45.4 against 47.9, MRPC 82.3 against 84.9, STS-B 82.0 "
-    "against 83.2)."
-)
-
 
 _OF_THE_PAPER = (
     " in a reproduction of GPT-1 (Radford et al. 2018, *Improving Language "
@@ -83,119 +54,94 @@ _OF_THE_PAPER = (
 )
 _OF_ONES_OWN = ("", "Scores are on the development splits unless a column says test.")
 _MOST_NAMES = 4  # in a title
+_NOTE_ON_ROWS = (
+    "Runs with the paper's weight of the auxiliary objective and all layers or none "
+    "transferred; of runs that differ in `data.max_train_examples`, those with the "
+    "most. A line holds runs with the same data and settings, but for their seeds; a "
+    "task with several lines has no average."
+)
 
 
-def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
-    """The whole report.
+def make_report(
+    runs: ReportedRuns, title: str, date: str, suffix: str = ".png"
+) -> Report:
+    """The whole report: scores, comparisons, curves and, folded, the models.
 
     Args:
       runs: the runs to report.
       title: its heading, plain text; empty: made of what was run.
       date: today's date, as text.
+      suffix: of the files of pictures, ".png", ".svg" or ".pdf".
     """
-    of_studies = _of_studies(runs)
-    reproduces = any(not run.is_own for run in runs.finetuned) or any(
-        runs.studies.values()
-    )
+    comparisons = [_comparison(runs, each) for each in COMPARISONS.values()]
+    sections = [
+        ReportSection("Fine-tuning", _own_results(runs)),
+        ReportSection("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
+        *comparisons[:-1],
+        *_of_studies(runs),
+        comparisons[-1],
+        ReportSection("Pre-training", _pretraining(runs)),
+        ReportSection("Fine-tuning over updates", _dev_curves(runs)),
+        ReportSection("Models", _models(runs), folded=True),
+        ReportSection("Configurations", _configurations(runs), folded=True),
+        ReportSection("Versions", [_versions(runs)]),
+    ]
+    reproduces = bool(_on_whole_data(runs)) or any(study.note for study in runs.studies)
     counts = [
         counted(len(runs.pretrained), "pre-trained run"),
         counted(len(runs.finetuned), "finished fine-tuned run"),
         *(
-            counted(len(evaluations), f"{study.name} evaluation")
+            counted(len(evaluations), f"{study.title} evaluation")
             for study, evaluations in runs.studies.items()
-            if evaluations or (study in of_studies and reproduces)
         ),
     ]
+    counts = [count for count in counts if not count.startswith("0 ")]
     version = package_versions()["gpt1_jax"]
     what, scores = _OF_THE_PAPER if reproduces else _OF_ONES_OWN
     introduction = (
         f"What was trained and measured{what}: {', '.join(counts)}. Made on {date} by "
         f"gpt1_jax {escape(version)} from the run folders alone. {scores}"
     )
-    sections = [
-        ReportSection("Models", _models(runs)),
-        ReportSection("Pre-training", _pretraining(runs)),
-        *_own_tasks(runs),
-        ReportSection("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
-        ReportSection("Ablations (Table 5)", _table_5(runs)),
-        ReportSection("Layers transferred (Figure 2, left)", _layer_transfer(runs)),
-        *of_studies.values(),
-        ReportSection("Weight of the auxiliary objective", _aux_lm_weight(runs)),
-        ReportSection("Configurations", _configurations(runs)),
-        ReportSection("Versions", _versions(runs)),
-    ]
-    if not reproduces:
-        empty = [section for section in sections if section.missing_command]
-        sections = [each for each in sections if not each.missing_command]
-        sections.append(_what_could_be_added(empty))
-    return Report(title or _title(runs, reproduces), introduction, sections)
+    filled = [section for section in sections if section.blocks]
+    return Report(title or _title(runs, reproduces), introduction, filled, suffix)
 
 
 def _title(runs: ReportedRuns, reproduces: bool) -> str:
-    """A heading for a report that has none: the names of one's own runs."""
+    """A heading for a report that has none: the names of one's own runs or studies."""
     if reproduces:
         return "A reproduction of GPT-1"
     names = [*short_names(runs.pretrained), *(run.task for run in runs.finetuned)]
-    names = list(dict.fromkeys(names))
+    names = list(dict.fromkeys(names)) or [study.title for study in runs.studies]
     more = len(names) - _MOST_NAMES
     named = ", ".join(names[:_MOST_NAMES])
     return f"{named} and {more} more" if more > 0 else named
 
 
-def _what_could_be_added(empty: Sequence[ReportSection]) -> ReportSection:
-    """A section that names those without content, with their commands."""
-    blocks = [
-        Text(f"{section.title}:\n\n{code_block(section.missing_command, 'bash')}")
-        for section in empty
-    ]
-    return ReportSection("What could be added", blocks)
-
-
-def _own_tasks(runs: ReportedRuns) -> list[ReportSection]:
-    """The section on tasks of one's own, if there are any."""
-    own = [run for run in runs.finetuned if run.is_own]
-    blocks: list[Block] = []
-    for number, (origin, of_origin) in enumerate(by_origin(own).items()):
-        blocks.append(Text(f"### {origin.heading}\n\n{own_results(of_origin)}"))
-        blocks += map(Text, row_differences(of_origin))
-        if curves := dev_curves(of_origin):
-            blocks.append(
-                Picture(
-                    f"finetuning_{number + 1}",
-                    "Scores on the dev split over updates, a curve for each seed; a "
-                    "model that has learnt something is above the lines.",
-                    functools.partial(figures.dev_scores, curves),
-                )
-            )
-    return [ReportSection("Fine-tuning", blocks)] if own else []
-
-
 # --- commands for missing results -----------------------------------------------
 
 
-def _pretrain_command() -> str:
-    return make_command("pretrain.py:quickstart")
+def _missing(runs: Sequence[Finished], preset: str, what: str) -> list[Block]:
+    """What runs of a preset lack, and the command that makes it.
 
-
-def _finetune_command(runs: ReportedRuns, suite: str) -> str:
-    flags = [f"--config.init_from={origin_of(runs, 'transformer')}"]
-    if suite == "ablations":
-        flags.append(f"--config.suite.lstm_init_from={origin_of(runs, 'lstm')}")
-    return make_command(f"finetune.py:{suite}", *flags, "--config.seeds=0,1,2")
-
-
-def origin_of(runs: ReportedRuns, kind: str) -> str:
-    """A pre-trained run: one that was fine-tuned, or else any, or else a preset's.
-
-    Args:
-      runs: the reported runs.
-      kind: that of its model, "transformer" or "lstm".
+    Without a run of the preset there is none: nobody has asked for it.
     """
+    begun = [run for run in runs if run.config.preset == preset]
+    if not (begun and what):
+        return []
+    kind = "transformer" if preset == "ablations" else begun[0].kind
+    flags = [f"--config.init_from={_origin_of(begun, kind)}"]
+    if preset == "ablations":
+        flags.append(f"--config.suite.lstm_init_from={_origin_of(begun, 'lstm')}")
+    seeds = sorted({run.config.seeds[0] for run in begun})
+    flags.append(f"--config.seeds={','.join(map(str, seeds))}")
+    return [missing(what, make_command(f"finetune.py:{preset}", *flags))]
+
+
+def _origin_of(runs: Sequence[Finished], kind: str) -> str:
+    """The pre-trained run of a kind that runs start from, or else a preset's."""
     presets = {"transformer": "quickstart", "lstm": "lstm"}
-    known = [run.config.init_from for run in runs.finetuned if run.kind == kind]
-    known += [str(run.folder) for run in runs.pretrained if run.model.kind == kind]
-    folder = next(filter(None, known), f"runs/pretrain/{presets[kind]}")
-    return describe_folder(folder)
+    known = (run.config.init_from for run in runs if run.kind == kind)
+    return describe_folder(next(known, f"runs/pretrain/{presets[kind]}"))
 
 
 def make_command(file: str, *flags: str) -> str:
@@ -208,20 +154,16 @@ def make_command(file: str, *flags: str) -> str:
 
 
 def _models(runs: ReportedRuns) -> list[Block]:
-    if not runs.pretrained:
-        what = "a pre-trained run, whose card this would be"
-        return [missing(what, _pretrain_command())]
-    blocks: list[Block] = []
-    for name, run in short_names(runs.pretrained).items():
-        card = model_card(run, tokens_before(run, runs.pretrained))
-        blocks.append(Text(f"### {escape(name)}\n\n{card}"))
-    return blocks
+    return [
+        f"### {escape(name)}\n\n{model_card(run, tokens_before(run, runs.pretrained))}"
+        for name, run in short_names(runs.pretrained).items()
+    ]
 
 
 def _pretraining(runs: ReportedRuns) -> list[Block]:
     named = {n: run for n, run in short_names(runs.pretrained).items() if run.records}
     if not named:
-        return [missing("the records of a pre-training run", _pretrain_command())]
+        return []
     losses = {}
     for name, run in named.items():
         # A curve continues the one of the run that it started from.
@@ -241,8 +183,14 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
         f"nats per token: {last or 'none yet'}. A model that knows nothing has the "
         f"logarithm of its vocabulary's size, {_untrained(named.values())}.",
         functools.partial(figures.pretraining_loss, losses),
+        [
+            {"run": name, "split": split, "tokens": tokens, "loss": loss}
+            for name, of_run in losses.items()
+            for split, curve in of_run.items()
+            for tokens, loss in zip(*curve, strict=True)
+        ],
     )
-    header = ["run", "hardware", "updates", "tokens", "validation, nats per token"]
+    header = ["run", "hardware", "validation, nats per token", "updates", "tokens"]
     header += ["time", "in training steps", "tokens per second", "MFU"]
     rows = [_speed(name, run) for name, run in named.items()]
     table = markdown_table(header, rows, text_columns=2)
@@ -253,7 +201,7 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
         "training. Losses compare only between runs with one tokenizer and one "
         "validation text; bits per word, in the cards, between tokenizers too."
     )
-    return [picture, Text(table), Text(note)]
+    return [table, note, picture]
 
 
 def _untrained(runs: Iterable[Pretrained]) -> str:
@@ -282,9 +230,9 @@ def _speed(name: str, run: Pretrained) -> list[str]:
     return [
         escape(name),
         hardware(run),
+        "-" if loss is None else f"{loss:.3f}",
         f"{run.step:,}",
         f"{run.tokens:,}",
-        "-" if loss is None else f"{loss:.3f}",
         _duration(seconds[1]) if seconds else UNKNOWN,
         f"{seconds[0] / seconds[1]:.1%}" if seconds else UNKNOWN,
         f"{statistics.median(rates):,.0f}" if rates else "-",
@@ -356,55 +304,69 @@ def _origin(run: Finished) -> Origin:
     return Origin(run.config.init_from, step, run.kind, digest)
 
 
+def _is_partial(run: Finished) -> bool:
+    """Whether it was trained on BabyLM's data, which is a part of each task's."""
+    return run.config.data.source == "babylm"
+
+
+def _on_whole_data(runs: ReportedRuns) -> list[Finished]:
+    """The fine-tuned runs for the paper's tables: its tasks, not BabyLM's data."""
+    return [run for run in runs.finetuned if not (_is_partial(run) or run.is_own)]
+
+
+def _own_runs(runs: ReportedRuns) -> dict[Origin, list[Finished]]:
+    """By origin, the fine-tuned runs that are in no table of the paper."""
+    return by_origin([r for r in runs.finetuned if _is_partial(r) or r.is_own])
+
+
+def _own_results(runs: ReportedRuns) -> list[Block]:
+    """Scores on tasks of one's own and on BabyLM's data, a table for each origin."""
+    blocks: list[Block] = []
+    for origin, of_origin in _own_runs(runs).items():
+        blocks.append(f"### {origin.heading}\n\n{own_results(of_origin)}")
+        blocks += row_differences(of_origin)
+    return blocks
+
+
+def _dev_curves(runs: ReportedRuns) -> list[Block]:
+    """The curves of the runs in `_own_results`, a picture for each origin."""
+    blocks: list[Block] = []
+    for origin, of_origin in _own_runs(runs).items():
+        if curves := dev_curves(of_origin):
+            picture = Picture(
+                _picture_name("finetuning", blocks),
+                "Scores on the dev split over updates, a curve for each seed; a model "
+                "that has learnt something is above the lines.",
+                functools.partial(figures.dev_scores, curves),
+                figures.dev_score_rows(curves),
+            )
+            blocks += [f"### {origin.heading}", picture]
+    return blocks
+
+
 def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
     """Scores on the paper's tasks, a table for each origin."""
     blocks: list[Block] = []
     notes: dict[str, None] = {}  # without repetitions, below the last table
     done: set[str] = set()
-    command = _finetune_command(runs, "all")
-    finetuned = _on_whole_data(runs)
-    for origin, of_origin in by_origin(finetuned).items():
+    for origin, of_origin in by_origin(_on_whole_data(runs)).items():
         if chosen := as_in_paper(of_origin):
             scores = score_table(chosen)
-            blocks.append(Text(f"### {origin.heading}\n\n{paper_table(scores)}"))
-            blocks += map(Text, row_differences(chosen))
+            blocks.append(f"### {origin.heading}\n\n{paper_table(scores)}")
+            blocks += row_differences(chosen)
             notes |= dict.fromkeys(paper_table_notes(scores))
             done |= set(scores["task"])
-    left_out = []
-    on_babylm = [run for run in runs.finetuned if run.config.data.source == "babylm"]
-    if number := len(on_babylm):
-        count = counted(number, "fine-tuned run")
-        left_out.append(
-            Text(
-                f"Tables 2 to 5 leave out {count} on BabyLM's data, which is a part of "
-                "each task's."
+    if blocks:
+        blocks += [*notes, _NOTE_ON_ROWS]
+        if number := sum(map(_is_partial, runs.finetuned)):
+            count = counted(number, "fine-tuned run")
+            blocks.append(
+                f"The paper's tables and figures leave out {count} on BabyLM's data, "
+                "which is a part of each task's."
             )
-        )
-    if not blocks:
-        return [missing("fine-tuned runs", command), *left_out]
-    blocks += map(Text, notes)
-    blocks.append(
-        Text(
-            "Runs with the paper's weight of the auxiliary objective and all layers "
-            "or none transferred; of runs that differ in `data.max_train_examples`, "
-            "those with the most. A line holds runs with the same data and settings, "
-            "but for their seeds; a task with several lines has no average."
-        )
-    )
-    blocks += left_out
     tasks = dict.fromkeys(line.task for line in PAPER)
-    if left := [TASKS[task].title for task in tasks if task not in done]:
-        blocks.append(missing(", ".join(left), command))
-    return blocks
-
-
-def _on_whole_data(runs: ReportedRuns) -> list[Finished]:
-    """The fine-tuned runs for the paper's tables: its tasks, not BabyLM's data."""
-    return [
-        run
-        for run in runs.finetuned
-        if run.config.data.source != "babylm" and not run.is_own
-    ]
+    left = ", ".join(TASKS[task].title for task in tasks if task not in done)
+    return [*blocks, *_missing(runs.finetuned, "all", left)]
 
 
 def as_in_paper(runs: Sequence[Finished]) -> list[Finished]:
@@ -446,13 +408,13 @@ def row_differences(runs: Sequence[Finished]) -> list[str]:
     for run, number in zip(runs, row_numbers(runs), strict=True):
         tasks.setdefault(run.task, {}).setdefault(number, run)
     tables = []
-    for task, rows in tasks.items():
+    for rows in tasks.values():
         if len(rows) > 1:
             facts = _apart([_facts(run) for run in rows.values()])
             if len({tuple(each.values()) for each in facts}) < len(rows):
                 contents = _apart([_contents(run) for run in rows.values()])
                 facts = [f | c for f, c in zip(facts, contents, strict=True)]
-            title = TASKS[task].title if task in TASKS else escape(task)
+            title = escape(rows[0].title)
             body = [
                 [f"{title} ({number + 1})", *map(_value, each.values())]
                 for number, each in zip(rows, facts, strict=True)
@@ -486,110 +448,58 @@ def _apart(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: row[key] for key in apart} for row in values]
 
 
-def _table_5(runs: ReportedRuns) -> list[Block]:
-    """The ablations, a table for each origin."""
-    groups = for_table_5(_on_whole_data(runs))
-    command = _finetune_command(runs, "ablations")
-    if not groups:
-        return [missing("fine-tuned runs on Table 5's tasks", command)]
+def _comparison(runs: ReportedRuns, compared: Comparison) -> ReportSection:
+    """The figure and table of a comparison, for each origin that has any."""
     blocks: list[Block] = []
-    for heading, of_table in groups:
-        blocks.append(Text(f"### {heading}\n\n{ablations_table(of_table)}"))
-        if lacking := missing_ablations(of_table):
-            columns = f"in the table above, columns {', '.join(lacking)}"
-            blocks.append(missing(columns, command))
-    if groups[1:]:
-        blocks.append(
-            Text("Models are not mixed: a table holds one Transformer and one LSTM.")
-        )
-    return blocks
+    for heading, own in origins_compared(compared, runs.finetuned):
+        scores = compared.scores(own)
+        if scores["setting"].nunique() < 2:
+            continue
+        blocks.append(f"### {heading}")
+        if compared.has_figure:
+            picture = Picture(
+                _picture_name(compared.suite, blocks),
+                f"Scores over {compared.label}; the numbers are in the table.",
+                functools.partial(compared.draw, scores),
+                scores,
+            )
+            blocks.append(picture)
+        blocks.append(compared.table(scores))
+        columns = ", ".join(compared.lacking(scores))
+        what = f"in the table above, the columns {columns}" if columns else ""
+        blocks += _missing(own, compared.suite, what)
+    if blocks and compared.paper:
+        blocks.append(compared.paper)
+    if not blocks:
+        what = f"runs that differ in {compared.label}"
+        blocks = _missing(runs.finetuned, compared.suite, what)
+    return ReportSection(compared.title, blocks)
 
 
-def for_table_5(runs: Sequence[Finished]) -> list[tuple[str, list[Finished]]]:
-    """Headings and runs of the Tables 5: each has one Transformer and one LSTM."""
-    groups = by_origin([run for run in runs if run.config.tasks[0] in TABLE_5_TASKS])
+def origins_compared(
+    compared: Comparison, runs: Sequence[Finished]
+) -> list[tuple[str, list[Finished]]]:
+    """Headings and runs of the tables of a comparison, so that models are not mixed.
+
+    A table has the runs of one origin; where kinds are compared, those of one
+    Transformer and one LSTM. Runs on a part of a task's data are left out.
+    """
+    groups = by_origin(
+        [r for r in runs if not _is_partial(r) and compared.setting(r) is not None]
+    )
+    if not compared.pairs_kinds:
+        return [(origin.heading, own) for origin, own in groups.items()]
     lstms = [origin for origin in groups if origin.kind == "lstm"]
-    transformers = [origin for origin in groups if origin.kind != "lstm"]
-    if not transformers:
-        return [(lstm.heading, groups[lstm]) for lstm in lstms]
-    if not lstms:
-        return [(origin.heading, groups[origin]) for origin in transformers]
+    others = [origin for origin in groups if origin.kind != "lstm"]
+    if not (lstms and others):
+        return [(origin.heading, groups[origin]) for origin in groups]
     return [
         (
             f"{origin.heading}; LSTM: {escape(lstm.init_from)}",
             [*groups[origin], *groups[lstm]],
         )
-        for origin in transformers
-        for lstm in lstms
+        for origin, lstm in itertools.product(others, lstms)
     ]
-
-
-def missing_ablations(runs: Sequence[Finished]) -> list[str]:
-    """The columns of a Table 5 that have no run."""
-    transformers = [run for run in runs if run.kind != "lstm"]
-    whole = [run for run in transformers if run.is_whole]
-    columns = {
-        "with the auxiliary objective": any(
-            run.config.head.aux_lm_weight > 0 for run in whole
-        ),
-        "without pre-training": any(run.is_from_scratch for run in transformers),
-        "without the auxiliary objective": any(
-            not run.config.head.aux_lm_weight for run in whole
-        ),
-        "with an LSTM (`--config.suite.lstm_init_from`)": len(transformers) < len(runs),
-    }
-    return [name for name, has_runs in columns.items() if not has_runs]
-
-
-def _layer_transfer(runs: ReportedRuns) -> list[Block]:
-    """Figure 2 (left), for each origin."""
-    blocks = _comparison(
-        runs,
-        "Scores over the number of layers transferred from the pre-trained model",
-        layer_transfer_scores,
-        figures.layer_transfer,
-        layers_table,
-    )
-    if not blocks:
-        command = _finetune_command(runs, "layer_transfer")
-        blocks = [missing("runs that transfer some layers", command)]
-    return [*blocks, _PAPER_ON_LAYERS]
-
-
-def _aux_lm_weight(runs: ReportedRuns) -> list[Block]:
-    """Scores over lambda, for each origin."""
-    blocks = _comparison(
-        runs,
-        "Scores over the weight of the auxiliary objective",
-        aux_weight_scores,
-        figures.aux_lm_weight,
-        aux_weights_table,
-    )
-    if not blocks:
-        command = _finetune_command(runs, "aux_lm_weight")
-        blocks = [missing("runs with several weights", command)]
-    return [*blocks, _PAPER_ON_WEIGHTS]
-
-
-def _comparison(
-    runs: ReportedRuns,
-    alt: str,
-    select: "Callable[[Sequence[Finished]], pd.DataFrame]",
-    draw: "Callable[[pd.DataFrame], Figure]",
-    table: "Callable[[pd.DataFrame], str]",
-) -> list[Block]:
-    """A figure of selected scores and its table, for each origin that has any."""
-    blocks: list[Block] = []
-    for origin, of_origin in by_origin(runs.finetuned).items():
-        scores = select(of_origin)
-        if not scores.empty:
-            picture = Picture(
-                _picture_name(draw.__name__, blocks),
-                f"{alt}; the numbers are in the table.",
-                functools.partial(draw, scores),
-            )
-            blocks += [Text(f"### {origin.heading}"), picture, Text(table(scores))]
-    return blocks
 
 
 def _picture_name(name: str, blocks: Sequence[Block]) -> str:
@@ -601,17 +511,29 @@ def _picture_name(name: str, blocks: Sequence[Block]) -> str:
 # --- studies --------------------------------------------------------------------
 
 
-def _of_studies(runs: ReportedRuns) -> dict[StudyReport, ReportSection]:
-    """The sections of studies that have one, with pictures named after the study."""
-    sections = {}
+def _of_studies(runs: ReportedRuns) -> list[ReportSection]:
+    """A section for each study: figure and table of each of its evaluations."""
+    sections = []
     for study, evaluations in runs.studies.items():
-        if section := study.make_section(runs, evaluations):
-            blocks: list[Block] = []
-            for block in section.blocks:
-                if isinstance(block, Picture):
-                    block = block._replace(name=_picture_name(study.picture, blocks))
-                blocks.append(block)
-            sections[study] = section._replace(blocks=blocks)
+        blocks: list[Block] = []
+        headings = Counter(tuple(each.origins) for each in evaluations)
+        for each in evaluations:
+            several = headings[tuple(each.origins)] > 1
+            where = f", in {escape(str(each.folder))}" if several else ""
+            blocks.append(f"### Of {' and '.join(each.origins)}{where}")
+            if study.figure:
+                picture = Picture(
+                    _picture_name(study.picture, blocks),
+                    f"{study.heading or study.title}; the numbers are in the table.",
+                    functools.partial(study.figure, each.scores),
+                    each.scores,
+                )
+                blocks.append(picture)
+            table = study.table(each.scores, each.config)
+            blocks.append(re.sub("(?m)^### ", "#### ", table))
+        if study.note:
+            blocks.append(study.note)
+        sections.append(ReportSection(study.heading or study.title, blocks))
     return sections
 
 
@@ -620,19 +542,23 @@ def _of_studies(runs: ReportedRuns) -> dict[StudyReport, ReportSection]:
 
 def _configurations(runs: ReportedRuns) -> list[Block]:
     blocks: list[Block] = [
-        Text("Only values that differ from those of the files in `configs/`.")
+        "Only values that differ from those of the files in `configs/`."
     ]
     for name, run in short_names(runs.pretrained).items():
-        blocks.append(Folded(f"Pre-training: {name}", describe_config(run.config)))
+        blocks.append(_titled(f"Pre-training: {name}", describe_config(run.config)))
     if runs.finetuned:
         title = f"Fine-tuning: {counted(len(runs.finetuned), 'run')}"
         configs = [run.config for run in runs.finetuned]
-        blocks.append(Folded(title, describe_configs(configs)))
+        blocks.append(_titled(title, describe_configs(configs)))
     for study, evaluations in runs.studies.items():
         for evaluation in evaluations:
-            title = f"{study.name.capitalize()}: {evaluation.config.init_from}"
-            blocks.append(Folded(title, describe_config(evaluation.config)))
+            title = f"{study.title.capitalize()}: {evaluation.config.init_from}"
+            blocks.append(_titled(title, describe_config(evaluation.config)))
     return blocks
+
+
+def _titled(title: str, text: str) -> str:
+    return f"### {escape(title)}\n\n{text}"
 
 
 def changed_values(config: JobConfig) -> dict[str, Any]:
@@ -669,15 +595,16 @@ def describe_configs(configs: Sequence[FinetuneConfig]) -> str:
     keys -= {"preset", "tasks", "seeds"}
     keys = {key for key in keys if not key.startswith("suite.")}
     flat = [flatten(config.to_dict()) for config in configs]
-    shared = [key for key in sorted(keys) if all(v[key] == flat[0][key] for v in flat)]
-    apart = sorted(keys.difference(shared))
+    chosen = [{key: values[key] for key in sorted(keys)} for values in flat]
     groups: dict[tuple[str, ...], list[FinetuneConfig]] = {}
-    for config, values in zip(configs, flat, strict=True):
-        cells = tuple(_value(values[key]) for key in apart)
-        groups.setdefault(cells, []).append(config)
+    apart = _apart(chosen)
+    for config, values in zip(configs, apart, strict=True):
+        groups.setdefault(tuple(map(_value, values.values())), []).append(config)
     body = [[_tasks_and_seeds(alike), *cells] for cells, alike in groups.items()]
-    lines = markdown_table(["tasks (seeds)", *apart], body, text_columns=1 + len(apart))
-    return f"{lines}\n\nAll of them:\n\n{_values({k: flat[0][k] for k in shared})}"
+    header = ["tasks (seeds)", *apart[0]]
+    lines = markdown_table(header, body, text_columns=len(header))
+    shared = {key: value for key, value in chosen[0].items() if key not in apart[0]}
+    return f"{lines}\n\nAll of them:\n\n{_values(shared)}"
 
 
 def _tasks_and_seeds(configs: Sequence[FinetuneConfig]) -> str:
@@ -704,7 +631,7 @@ def _value(value: Any) -> str:
     return escape(repr(value) if value == "" else str(value))
 
 
-def _versions(runs: ReportedRuns) -> list[Block]:
+def _versions(runs: ReportedRuns) -> Block:
     rows = [["this page", list_versions(package_versions())]]
     for name, run in short_names(runs.pretrained).items():
         rows.append([escape(name), last_versions(run)])
@@ -717,6 +644,6 @@ def _versions(runs: ReportedRuns) -> list[Block]:
         rows.append([counted(count, "fine-tuned run"), used])
     for study, evaluations in runs.studies.items():
         for evaluation in evaluations:
-            name = f"{study.name} of {escape(evaluation.config.init_from)}"
+            name = f"{study.title} of {escape(evaluation.config.init_from)}"
             rows.append([name, list_versions(evaluation.versions)])
-    return [Text(markdown_table(["of", "versions"], rows, text_columns=2))]
+    return markdown_table(["of", "versions"], rows, text_columns=2)

@@ -1,13 +1,14 @@
-"""The sections that studies add to a report: the one hook that each may offer.
+"""Studies that score runs: what each declares, and how a report finds its results.
 
-A study that wants a section has a `REPORT`, a `StudyReport`: in the module `report` of
-its folder, or, outside of this package, in the module that `config.studies` names. No
-module is imported because a results folder names it.
+A study's module `job` has a `STUDY`; so may a module outside of this package that
+`config.studies` of a report names. No module is imported because a results folder
+names it.
 """
 
+import dataclasses
 import importlib
-import importlib.util
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,69 +18,73 @@ from gpt1_jax.config import STUDIES, find_job
 from gpt1_jax.config.saved import load_values, read_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RESULTS, VERSION
-from gpt1_jax.report.markdown import escape_strings
-from gpt1_jax.report.page import ReportSection
+from gpt1_jax.report.markdown import escape
+from gpt1_jax.report.study_scores import Rows, long_table
 from gpt1_jax.runs.folder import RESULTS_FILE
 
 if TYPE_CHECKING:
-    from gpt1_jax.report.runs import ReportedRuns
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A study that scores runs; `studies.engine.score_steps` does the rest.
+
+    Attributes:
+      title: names it in a sentence, as in "2 zero-shot evaluations".
+      score: scores one task: from the configuration, the task's items, a `Scorer` and
+        the parameters, to its scores, ready for JSON, and a prediction for each item.
+      rows: the rows of a task in the long table (`report.study_scores.long_table`).
+      table: Markdown, from the long table and the configuration.
+      figure: a figure, from the long table; None draws nothing.
+      suffix: of the files of predictions, ".jsonl" or ".csv".
+      packages: packages whose versions results.json notes, beside ours.
+      heading: of its section in a report; empty: the title.
+      note: what a report says below its tables, Markdown: the paper's scores.
+    """
+
+    title: str
+    score: Callable[[Any, Any, Any, Any], tuple[Mapping[str, Any], Sequence[Any]]]
+    rows: Rows
+    table: "Callable[[pd.DataFrame, Any], str]"
+    figure: "Callable[[pd.DataFrame], Figure] | None" = None
+    suffix: str = ".jsonl"
+    packages: Sequence[str] = ("jax", "numpy", "scikit-learn", "scipy")
+    heading: str = ""
+    note: str = ""
+
+    @property
+    def picture(self) -> str:
+        """The name of its pictures in a report."""
+        return re.sub(r"\W+", "_", self.title)
 
 
 class Evaluation(NamedTuple):
     """The results of a study, read from their folder."""
 
     folder: epath.Path
+    study: Study
     config: Any
     versions: Mapping[str, str]
     origins: Sequence[str]  # the folders of the runs that were scored, escaped
-    scores: Any  # as `StudyReport.read_scores` returns them from escaped texts
-    drawn: Any  # the same from texts as they are, for figures
+    scores: "pd.DataFrame"  # the long table
 
 
-class StudyReport(NamedTuple):
-    """A study's part of a report, besides its configurations and versions.
-
-    Attributes:
-      name: names it in a sentence: "zero-shot" is counted as "2 zero-shot evaluations".
-      read_scores: turns the runs of a results.json (`studies.engine.score_steps`) into
-        what the section shows. It is called twice: with all texts escaped, but not the
-        keys of objects, for Markdown (`Evaluation.scores`), as the engine calls
-        `table`; and with texts as they are, for figures (`Evaluation.drawn`). It raises
-        an error, such as a KeyError, if they are damaged.
-      make_section: makes the section from all runs of the report and the study's
-        evaluations, in order; None for no section. The report names the pictures, and
-        counts a study that has evaluations or a section.
-    """
-
-    name: str
-    read_scores: Callable[[Sequence[Mapping[str, Any]]], Any]
-    make_section: "Callable[[ReportedRuns, Sequence[Evaluation]], ReportSection | None]"
-
-    @property
-    def picture(self) -> str:
-        """The name of its first picture."""
-        return re.sub(r"\W+", "_", self.name)
-
-
-def find_studies(modules: Sequence[str] = ()) -> dict[str, StudyReport]:
-    """The parts that studies add to a report, by job: this package's, then others.
+def find_studies(modules: Sequence[str] = ()) -> dict[str, Study]:
+    """The studies outside of this package, by job.
 
     Args:
-      modules: the modules of studies outside of this package, each the job's name.
+      modules: their modules, each the job's name.
 
     Raises:
-      UserError: if there is no such module, or it adds nothing to a report.
+      UserError: if there is no such module, or it declares no study.
     """
-    found = {}
-    for name in STUDIES:
-        module = f"gpt1_jax.studies.{name}.report"
-        if importlib.util.find_spec(module):
-            found[name] = importlib.import_module(module).REPORT
     for name in modules:
         try:
-            study = importlib.import_module(name)
+            module = importlib.import_module(name)
         except ModuleNotFoundError as error:
             if not f"{name}.".startswith(f"{error.name}."):
                 raise
@@ -88,46 +93,58 @@ def find_studies(modules: Sequence[str] = ()) -> dict[str, StudyReport]:
                 "name modules that Python finds, such as one in this folder or in "
                 "PYTHONPATH."
             ) from error
-        if not isinstance(getattr(study, "REPORT", None), StudyReport):
+        if not isinstance(getattr(module, "STUDY", None), Study):
             raise UserError(
-                f"config.studies names {name!r}, which has no REPORT, a "
-                "gpt1_jax.report.studies.StudyReport, so there is nothing to add; "
-                "leave it out, or give it one."
+                f"config.studies names {name!r}, which has no STUDY, a "
+                "gpt1_jax.report.studies.Study, so there is nothing to add; leave it "
+                "out, or give it one."
             )
         find_job(name, may_import=True)
-        found[name] = study.REPORT
-    return found
+    return {name: sys.modules[name].STUDY for name in modules}
 
 
 def read_evaluation(
-    folder: epath.Path, studies: Mapping[str, StudyReport]
-) -> tuple[StudyReport, Evaluation] | None:
-    """The results of a study in a folder; None if it holds none of these studies.
+    folder: epath.Path, others: Mapping[str, Study]
+) -> Evaluation | None:
+    """The results of a study in a folder; None if it holds none.
+
+    Args:
+      folder: any folder.
+      others: studies outside of this package, by job.
 
     Raises:
       UserError: if they are damaged, or of another format.
     """
     job = job_of_results(folder)
-    if job not in studies:
+    study = others.get(job) or find_study(job)
+    if study is None:
         return None
-    study, file = studies[job], folder / RESULTS_FILE
+    file = folder / RESULTS_FILE
     result = read_json(file)
     RESULTS.check(result, file)
     try:
         config = load_values(result["config"])
-        runs = result["runs"]
-        escaped = escape_strings(runs)
-        scores = study.read_scores(escaped)
-        drawn = study.read_scores(runs)
-        origins = [run["init_from"] for run in escaped]
+        scores = long_table(result["runs"], study.rows)
+        if (scores["step"] < 0).any():
+            raise ValueError("a step is below 0")
+        study.table(scores, config)  # as the report will
+        origins = [escape(run["init_from"]) for run in result["runs"]]
         packages = {VERSION: result[VERSION], **result["versions"]}
         versions = {str(name): str(version) for name, version in packages.items()}
     except _DAMAGE as error:
         raise UserError(
-            f"{file} holds no {study.name} scores ({error!r:.80}); it is damaged. "
+            f"{file} holds no {study.title} scores ({error!r:.80}); it is damaged. "
             "Remove the folder and run the evaluation again, or name other folders."
         ) from error
-    return study, Evaluation(folder, config, versions, origins, scores, drawn)
+    return Evaluation(folder, study, config, versions, origins, scores)
+
+
+def find_study(job: str) -> Study | None:
+    """The study of a job of this package; None if the job scores nothing."""
+    if job not in STUDIES:
+        return None
+    declared = getattr(find_job(job).import_module(), "STUDY", None)
+    return declared[job] if isinstance(declared, Mapping) else declared
 
 
 def job_of_results(folder: epath.Path) -> str:

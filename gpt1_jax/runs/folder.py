@@ -22,7 +22,7 @@ NAMES = {
     *(CONFIG_FILE, "tokenizer", "checkpoints", "damaged_checkpoints", "documents.json"),
     *("metrics.jsonl", "sessions.json", "tensorboard", "wandb", "profile", "plots"),
     *(RESULTS_FILE, "results.md", "all_results.json", "glue", "glue.zip"),
-    *(SCORES_FOLDER, "predictions", "results", "effects.csv"),
+    *(SCORES_FOLDER, "predictions", "results"),
 }
 
 _ROOM = 1 << 20  # bytes

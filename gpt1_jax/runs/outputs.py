@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from etils import epath
 
+from gpt1_jax.config.checks import FIGURE_SUFFIXES
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files, owner
 from gpt1_jax.data.files import is_remote, is_stream, locate
@@ -81,6 +82,22 @@ def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
                 f"{path} is a file of the run folder {folder}, and none of these is "
                 f"overwritten; name another file with {option}."
             )
+
+
+def check_figure(figure: str, source: str = "") -> None:
+    """Refuses a figure's file as `check_output_file` does, and that of its numbers.
+
+    Args:
+      figure: the key `figure`; of a suffix alone nothing is checked.
+      source: the file that the job reads, if any.
+
+    Raises:
+      OSError: naming the path.
+    """
+    if figure not in FIGURE_SUFFIXES:
+        path = locate(figure)
+        for each in (path, path.with_suffix(".csv")):
+            check_output_file(each, "--config.figure=FILE", source)
 
 
 def check_output(path: epath.PathLike, option: str) -> None:

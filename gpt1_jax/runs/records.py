@@ -60,7 +60,7 @@ _ENDLESS = 1e12  # seconds; more is damage
 # also the names of their folders in the run folder.
 TRACKERS = {
     "tensorboard": "gpt1_jax.runs.tensorboard:TensorBoard",
-    "wandb": "gpt1_jax.report.wandb:Wandb",
+    "wandb": "gpt1_jax.runs.wandb:Wandb",
 }
 
 

@@ -14,11 +14,16 @@ from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.runs.run_folder import RunFolder
 
 
-def find_steps(run: RunFolder, step: str) -> Sequence[int | str]:
+def find_steps(
+    run: RunFolder, step: str, *, named: bool = False
+) -> Sequence[int | str]:
     """The steps that a configured step means, as `open_run` takes them.
 
     Args:
-      step: `ALL`, `MILESTONES`, or what `open_run` takes.
+      run: the run.
+      step: `ALL`, `MILESTONES` (with the newest step, milestone or not), or what
+        `open_run` takes.
+      named: whether milestones alone are meant, which have names.
 
     Raises:
       FileNotFoundError: if milestones are asked for and there is none.
@@ -26,7 +31,8 @@ def find_steps(run: RunFolder, step: str) -> Sequence[int | str]:
     if step not in (ALL, MILESTONES):
         return [step]
     if step == MILESTONES and run.saved:
-        return list(find_milestones(run))
+        milestones = find_milestones(run)
+        return sorted({*milestones} if named else {*milestones, run.saved[-1]})
     return run.saved or [NEWEST]  # `open_run` refuses a run without any
 
 
@@ -46,12 +52,14 @@ def find_milestones(run: RunFolder) -> Mapping[int, Milestone]:
     return found
 
 
-def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
+def open_steps(
+    init_from: str, step: str, *, named: bool = False
+) -> tuple[TrainedRun, list[int]]:
     """Opens a run at the first of the configured steps, and says which they are.
 
     Args:
       init_from: the run folder.
-      step: the configured step, which may mean several: see `find_steps`.
+      step, named: the configured step, which may mean several: see `find_steps`.
 
     Returns:
       The run at the first step, and the numbers of all steps.
@@ -60,12 +68,13 @@ def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
       FileNotFoundError, UserError: as `find_steps` and `open_run`.
     """
     folder = locate_run(init_from)
-    steps = find_steps(RunFolder(folder), step)
+    steps = find_steps(RunFolder(folder), step, named=named)
     first = next(_open_each(folder, steps[:-1]), None) or open_run(init_from, steps[-1])
     if len(steps) > 1:
         steps = steps[steps.index(first.step) :]
     which = ""
-    if several := {ALL: "all saved steps", MILESTONES: "the milestones"}.get(step):
+    milestones = "the milestones" if named else "the milestones and the newest step"
+    if several := {ALL: "all saved steps", MILESTONES: milestones}.get(step):
         which = f"{several} ({', '.join(f'{each:,}' for each in steps)})"
     say_what_is_read(first, which)
     return first, [first.step, *map(int, steps[1:])]

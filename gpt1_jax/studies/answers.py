@@ -9,8 +9,9 @@ are cleaned as the corpus is.
 import dataclasses
 import functools
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow, encode_line
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.prediction_files import prediction_rows
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.model.language_model import Params
 from gpt1_jax.tasks.task import Example, Task
 
 CANDIDATES = (  # names of the labels; most schemas need two
@@ -27,7 +31,7 @@ CANDIDATES = (  # names of the labels; most schemas need two
 
 
 @dataclasses.dataclass(frozen=True)
-class ZeroShotTask:
+class AnswersTask:
     """A task, and how it is put to a language model as text.
 
     In the format strings `{answer}` stands for an answer, and a column's name for its
@@ -63,7 +67,7 @@ class ZeroShotTask:
 class Answers(NamedTuple):
     """The answers to N examples of a task, as a tokenizer spells them."""
 
-    task: ZeroShotTask
+    task: AnswersTask
     split: str
     examples: list[Example]
     windows: list[ReadingWindow]  # those of an example next to one another
@@ -103,6 +107,32 @@ class Answers(NamedTuple):
                 digest.update(np.asarray(ids, np.int32).tobytes())
         return digest.hexdigest()
 
+    def equal(self) -> list[str]:
+        """The examples of which two answers are the same tokens: "SUBSET ID"."""
+        return [
+            f"{example.subset} {example.id or example.where}"
+            for example, windows in self.by_example()
+            if len({(tuple(w.ids), w.num_context) for w in windows}) < len(windows)
+        ]
+
+    def rows(
+        self, choices: np.ndarray, log_probs: np.ndarray, *, with_text: bool = False
+    ) -> list[dict[str, Any]]:
+        """The answers chosen, and how likely all are: `prediction_rows`.
+
+        Args:
+          choices: [N] the numbers of the answers that are chosen.
+          log_probs: [N, A] nats, as `compare` returns them.
+          with_text: whether to include the texts of examples.
+        """
+        return prediction_rows(
+            self.task.task,
+            self.examples,
+            choices,
+            with_text=with_text,
+            log_probs=log_probs,
+        )
+
     def compare(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
         """[N, A] float64: the mean or sum of each answer's log-probabilities, nats.
 
@@ -118,7 +148,7 @@ class Answers(NamedTuple):
 
 
 def encode_answers(
-    task: ZeroShotTask,
+    task: AnswersTask,
     split: str,
     examples: list[Example],
     tokenizer: Tokenizer,
@@ -232,3 +262,46 @@ def _cut(
     return passage, [
         ReadingWindow(line.ids[excess:], line.num_context - excess) for line in lines
     ]
+
+
+# --- minimal pairs ----------------------------------------------------------------
+
+
+def score_pairs(
+    answers: Answers, score: Scorer, params: Params
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Scores the sentences of minimal pairs, and how often the better one wins.
+
+    Args:
+      answers: the sentences of N pairs; the label says which is better.
+      score: the model.
+      params: its parameters.
+
+    Returns:
+      predictions: [N] the number of the likeliest sentence, the first of equals.
+      log_probs: [N, A] of the sentences, nats.
+      scores: "n"; "num_long", the pairs read in several windows; and "paradigms", for
+        each "n", "accuracy", its "standard_error", and "ties". A tie counts as one
+        divided by the sentences that are tied: half a point for two.
+    """
+    log_probs = [each.log_probs for each in score(params, answers.windows)]
+    values, labels = answers.compare(log_probs), answers.labels
+    best = values == values.max(axis=1, keepdims=True)
+    points = best[np.arange(len(labels)), labels] / best.sum(axis=1)
+    subsets = np.asarray([example.subset for example in answers.examples])
+    paradigms = {}
+    for name in dict.fromkeys(subsets.tolist()):
+        own = subsets == name
+        count = int(own.sum())
+        paradigms[name] = {
+            "n": count,
+            "accuracy": float(points[own].mean()),
+            "standard_error": float(points[own].std() / math.sqrt(count)),
+            "ties": int((best[own].sum(axis=1) > 1).sum()),
+        }
+    scores = {
+        "n": len(labels),
+        "num_long": answers.num_long,
+        "paradigms": paradigms,
+    }
+    return values.argmax(axis=1), values, scores

@@ -4,10 +4,15 @@ import dataclasses
 from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
+    CONTENT,
     DEFAULT,
+    MODEL,
+    PLACE,
+    SEVERAL,
     ByContent,
     CacheFolder,
     DType,
+    FigureFile,
     File,
     Files,
     Free,
@@ -21,6 +26,7 @@ from gpt1_jax.config.checks import (
     given,
     not_empty,
     require,
+    split_paths,
 )
 from gpt1_jax.config.finetune import ExamplesConfig
 from gpt1_jax.config.sections import DataConfig, JobConfig
@@ -36,28 +42,51 @@ class AnalysisConfig(JobConfig):
         given("Name the run to look into with --config.init_from=runs/pretrain/NAME."),
     ] = ""
     # The saved step: "default" (a fine-tuned run's best, any other run's newest),
-    # "newest", "best" or a number; or "all" saved steps or the "milestones", one after
-    # another.
+    # "newest", "best" or a number; or, one after another, "all" saved steps, or the
+    # "milestones" and the newest step.
     step: Steps = DEFAULT
     # Of the computation: "bfloat16" is less precise; empty: the run's own.
     dtype: Literal["", DType] = "float32"
     compilation_cache_dir: Free[File] = ""  # empty: ~/.cache/gpt1_jax/xla
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoringConfig(AnalysisConfig):
-    """The keys shared by the jobs that score a run beside a baseline."""
+_SCORED = (PLACE, SEVERAL, MODEL, CONTENT)  # run folders, with commas
 
-    # Another run to score at the same steps, drawn dashed; empty: none.
-    baseline_init_from: RunFolder = ""
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineConfig(AnalysisConfig):
+    """The keys that `studies.engine.score_steps` reads."""
+
     batch_tokens: Free[Positive[int]] = 2048  # tokens computed together
+    # The figure: a .png, .svg or .pdf file, or a suffix alone for one in plots/ of the
+    # output folder. The numbers are in a .csv file beside it.
+    figure: Free[FigureFile] = ".png"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoringConfig(EngineConfig):
+    """The keys shared by the jobs that score runs beside a baseline."""
+
+    # The folder of a run: pre-trained, fine-tuned or converted. Of several that differ
+    # by their seed, with commas, the mean and its spread are shown.
+    init_from: Annotated[
+        str,
+        *_SCORED,
+        given("Name the run to score with --config.init_from=runs/pretrain/NAME."),
+    ] = ""
+    # Another run, or several, to score at the same steps, drawn dashed; empty: none.
+    baseline_init_from: Annotated[str, *_SCORED] = ""
 
     def __post_init__(self):
         super().__post_init__()
+        runs = split_paths(self.init_from)
+        baselines = list(filter(None, split_paths(self.baseline_init_from)))
+        twice = {place for place in runs if (runs + baselines).count(place) > 1}
         require(
-            self.baseline_init_from != self.init_from,
-            f"config.baseline_init_from={self.baseline_init_from!r} is the run of "
-            "config.init_from too; name another one, or none.",
+            not twice and len(set(baselines)) == len(baselines),
+            f"config.init_from={self.init_from!r} and config.baseline_init_from="
+            f"{self.baseline_init_from!r} name a run twice; name different runs, or no "
+            "baseline.",
         )
 
 

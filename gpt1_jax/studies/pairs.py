@@ -19,7 +19,7 @@ from gpt1_jax.data.text_files import FORMATS, unpacked_name
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.interop.hub_files import fetch_tasks
-from gpt1_jax.studies.answers import CANDIDATES, Answers, ZeroShotTask, encode_answers
+from gpt1_jax.studies.answers import CANDIDATES, Answers, AnswersTask, encode_answers
 from gpt1_jax.studies.blimp import FIELDS, PARADIGMS, TERMS
 from gpt1_jax.studies.config import PairsDataConfig
 from gpt1_jax.tasks.batches import draw_examples
@@ -40,7 +40,7 @@ _SPLIT = "test"  # nothing is trained on any pair
 _GOOD = "(the better sentence)"  # a column that no file has
 
 
-def select_pairs(names: Sequence[str], data: PairsDataConfig) -> list[ZeroShotTask]:
+def select_pairs(names: Sequence[str], data: PairsDataConfig) -> list[AnswersTask]:
     """The tasks that a configuration names.
 
     Args:
@@ -79,7 +79,7 @@ def select_pairs(names: Sequence[str], data: PairsDataConfig) -> list[ZeroShotTa
     return [_blimp_task(term, chosen[term]) for term in TERMS if term in chosen]
 
 
-def _blimp_task(term: str, paradigms: Sequence[str]) -> ZeroShotTask:
+def _blimp_task(term: str, paradigms: Sequence[str]) -> AnswersTask:
     task = Task(
         name=term,
         title=term.replace("_", " "),
@@ -102,9 +102,7 @@ def _blimp_task(term: str, paradigms: Sequence[str]) -> ZeroShotTask:
             files={_SPLIT: {name: FileLayout(f"{name}.jsonl") for name in paradigms}},
         ),
     )
-    return ZeroShotTask(
-        task, scored="{answer}", mean=False, splits=(_SPLIT,), cut=False
-    )
+    return AnswersTask(task, scored="{answer}", mean=False, splits=(_SPLIT,), cut=False)
 
 
 def _prepare_blimp(record: Record) -> Record:
@@ -114,7 +112,7 @@ def _prepare_blimp(record: Record) -> Record:
     return record._replace(columns={**columns, _GOOD: 0, "idx": identity})
 
 
-def fetch_pairs(tasks: Sequence[ZeroShotTask]) -> list[ZeroShotTask]:
+def fetch_pairs(tasks: Sequence[AnswersTask]) -> list[AnswersTask]:
     """Downloads BLiMP's files from the Hub, those of all tasks together.
 
     Args:
@@ -138,7 +136,7 @@ def fetch_pairs(tasks: Sequence[ZeroShotTask]) -> list[ZeroShotTask]:
     ]
 
 
-def _with_hub(task: ZeroShotTask, places: Mapping[str, str]) -> ZeroShotTask:
+def _with_hub(task: AnswersTask, places: Mapping[str, str]) -> AnswersTask:
     """A task whose files on the Hub are these, by paradigm."""
     published = dataclasses.replace(task.task.published, hub={_SPLIT: places})
     return dataclasses.replace(
@@ -149,9 +147,9 @@ def _with_hub(task: ZeroShotTask, places: Mapping[str, str]) -> ZeroShotTask:
 # --- the user's own pairs -------------------------------------------------------
 
 
-def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
+def _own_tasks(data: PairsDataConfig) -> list[AnswersTask]:
     """A task for each file."""
-    tasks: dict[str, ZeroShotTask] = {}
+    tasks: dict[str, AnswersTask] = {}
     for path in find_files(data.files, "config.data.files", tuple(FORMATS)):
         check_can_read(path)
         name = Path(unpacked_name(path.name)).stem
@@ -169,7 +167,7 @@ def _context_column(data: PairsDataConfig) -> str:
     return "(the context)" if "context" in data.sentences else "context"
 
 
-def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
+def _own_task(data: PairsDataConfig, path: str, name: str) -> AnswersTask:
     listed = len(data.sentences) == 1
     context = _context_column(data)
     task = Task(
@@ -189,7 +187,7 @@ def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
             files={_SPLIT: {"": FileLayout(path)}},
         ),
     )
-    return ZeroShotTask(
+    return AnswersTask(
         task,
         context=f"{{{context}}}",
         scored="{answer}",
@@ -224,7 +222,7 @@ def _prepare_own(data: PairsDataConfig, file: str, record: Record) -> Record:
 
 
 def load_pairs(
-    task: ZeroShotTask, data: PairsDataConfig, tokenizer: Tokenizer, max_seq_len: int
+    task: AnswersTask, data: PairsDataConfig, tokenizer: Tokenizer, max_seq_len: int
 ) -> Answers:
     """Reads the pairs of a task and encodes their sentences.
 
@@ -260,12 +258,3 @@ def _read_own(task: Task) -> list[Example]:
     if not examples:
         raise MissingData(f"{layout.path} holds no pairs.")
     return examples
-
-
-def equal_pairs(answers: Answers) -> list[str]:
-    """The pairs of which two sentences are the same tokens: "PARADIGM ID"."""
-    return [
-        f"{example.subset} {example.id or example.where}"
-        for example, windows in answers.by_example()
-        if len({(tuple(w.ids), w.num_context) for w in windows}) < len(windows)
-    ]

@@ -7,13 +7,13 @@ import signal
 import time
 
 import pytest
+from gpt1_jax.studies.minimal_pairs import job as minimal_pairs
 from tiny_run import as_flags, run_program, tiny_overrides, write_texts
 from tiny_tasks import write_lines
 
 from benchmarks.experiments import day
 from benchmarks.paper_model import load_config
 from gpt1_jax import config as config_lib
-from gpt1_jax.studies.minimal_pairs import job as minimal_pairs
 
 pytestmark = pytest.mark.slow
 

@@ -140,7 +140,7 @@ def text_fields(cls, key=""):
 
 def test_every_key_that_names_a_file_or_folder_is_a_place():
     names = (
-        "(.*_)?(from|input|output|plot|dir|path|runs|files|corpus|table)"
+        "(.*_)?(from|input|output|figure|dir|path|runs|files|corpus|table)"
         "|data.(train|valid|dev|test|times|text)"
     )
     for job in JOBS:

@@ -51,6 +51,7 @@ PRETRAIN = "--config=configs/pretrain.py"
         ("--config.model.num_layer=3", "such key; did you mean --config.model.num_la"),
         ("--config.num_steps=3", "such key; did you mean --config.train.num_steps?"),
         ("--config.data.jsonl_field=a", "did you mean --config.data.text_field?"),
+        ("--config.plot=a.png", "did you mean --config.figure?"),
         ("--config.zzz", "there is no such key."),
         ("-config.zzz.b=3", "there is no such key."),
         (

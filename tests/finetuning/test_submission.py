@@ -9,7 +9,7 @@ from etils import epath
 from made_up_tasks import example_to_predict as example
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.prediction import write_predictions
+from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.finetuning.submission import write_glue, write_glue_zip
 from gpt1_jax.tasks.paper_tasks import TASKS
 

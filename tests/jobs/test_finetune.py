@@ -32,7 +32,7 @@ from gpt1_jax.config.checks import BEST
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.scores import Predictor
+from gpt1_jax.finetuning.predictor import Predictor
 from gpt1_jax.jobs import finetune
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import EXIT_AGAIN

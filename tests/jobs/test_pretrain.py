@@ -204,6 +204,22 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
     assert_same_run(whole_run, tmp_path, 12)
 
 
+def test_a_plot_that_fails_does_not_end_a_training(
+    tiny_config, tmp_path, monkeypatch, capsys
+):
+    def fail(*args, **more):
+        raise RuntimeError("no LaTeX")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    pretrain.run(tiny_config(figure=".svg"), str(tmp_path))
+    plot = tmp_path / "plots" / "loss.svg"
+    said = capsys.readouterr().out.partition("\nDone: 12 steps")[2]
+    assert said.splitlines()[1] == f"WARNING: no figure {plot}: RuntimeError: no LaTeX"
+    header, *rows = plot.with_suffix(".csv").read_text().splitlines()
+    assert header == "step,training,validation"
+    assert [row.partition(",")[0] for row in rows] == ["2", "4", "6", "8", "10", "12"]
+
+
 # 128 a step: 0, 3, 5 and 7, and beyond the end
 MILESTONES = {"checkpoint__milestone_tokens": (0, 384, 640, 896, 1664, 1920)}
 

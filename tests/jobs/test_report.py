@@ -44,7 +44,8 @@ def numbers(text):
 
 def test_a_report_on_runs_of_the_program(pretrained, finetuned, tmp_path, capsys):
     files = make(tmp_path / "out", f"{pretrained},{finetuned}", title="Ours")
-    assert files.keys() == {"report.html", "report.md", "pretraining.png"}
+    names = {"report.html", "report.md", "pretraining.png", "pretraining.csv"}
+    assert files.keys() == names
     assert f"Report: {tmp_path / 'out' / 'report.html'}" in capsys.readouterr().out
     markdown = files["report.md"].decode()
     assert markdown.startswith("# Ours\n")

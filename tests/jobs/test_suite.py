@@ -17,7 +17,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning import suite
 from gpt1_jax.finetuning.results import kept_run, read_finished
 from gpt1_jax.jobs import finetune, predict
-from gpt1_jax.report import figures
+from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.scores import score_table
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.folder import write_config
@@ -579,8 +579,9 @@ def test_a_metric_of_any_range_takes_one_entry(similarity, tmp_path):
     assert f"| custom | pre-trained | squares | {value:.1f} (" in table
     assert "Average" not in table and "All values but squares are x 100" in table
     assert "Lower is better: squares." in table
-    scores = score_table([found]).assign(title="Custom").query("metric == 'squares'")
-    (axes,) = figures.aux_lm_weight(scores).axes
+    scores = score_table([found]).query("metric == 'squares'")
+    scores = scores.assign(title="Custom", setting=0.5)
+    (axes,) = COMPARISONS["aux_lm_weight"].draw(scores).axes
     assert axes.get_ylabel() == "squares"
 
 

@@ -9,9 +9,9 @@ from etils import epath
 from markdown_it import MarkdownIt
 
 from gpt1_jax.report import page
-from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.report.markdown import code_block, escape
-from gpt1_jax.report.page import Folded, Picture, Report, ReportSection, Text, missing
+from gpt1_jax.report.page import Picture, Report, ReportSection, missing
+from gpt1_jax.report.plots import new_figure
 
 VOID = {"br", "hr", "img", "link", "meta", "source"}
 NASTY = "<script>alert(1)</script> ![x](http://e.com/x.png) <img src=//e.com> | `a` &"
@@ -48,14 +48,20 @@ def draw():
     return figure
 
 
-def document(*blocks, title="A title"):
-    return Report(title, "An *introduction*.", [ReportSection("One (first)", blocks)])
+MORE = "### more\n\n| key | value |\n| --- | --- |\n| a | 7 |\n\n### yet more\n\nThis."
+
+
+def document(*blocks, title="A title", folded=(MORE,), suffix=".png"):
+    sections = [
+        ReportSection("One (first)", blocks),
+        ReportSection("Two", folded, folded=True),
+    ]
+    return Report(title, "An *introduction*.", sections, suffix)
 
 
 PLAIN = (
-    Text("### Part\n\n| a | b |\n| --- | ---: |\n| **group** |  |\n| x | 12.5 |"),
-    Picture("pretraining", "what it shows", draw),
-    Folded("more", "| key | value |\n| --- | --- |\n| a | 7 |"),
+    "### Part\n\n| a | b |\n| --- | ---: |\n| **group** |  |\n| x | 12.5 |",
+    Picture("pretraining", "what it shows", draw, [{"x": 1, "y": 3}]),
 )
 
 
@@ -110,35 +116,66 @@ def test_the_page_is_accessible(tmp_path):
     tags = [tag for tag, _ in read.tags]
     assert ("html", {"lang": "en"}) in read.tags
     levels = [int(tag[1]) for tag in tags if re.fullmatch(r"h\d", tag)]
-    assert levels == [1, 2, 3] and tags.count("main") == 1
+    assert levels == [1, 2, 3, 2] and tags.count("main") == 1
+    assert ("nav", {"aria-label": "Contents"}) in read.tags
     ids = {attributes["id"] for _, attributes in read.tags if "id" in attributes}
     targets = [a["href"] for tag, a in read.tags if tag == "a"]
-    assert targets == ["#one-first"] and ids == {"one-first"}
+    assert targets == ["#one-first", "#two"] and ids == {"one-first", "two"}
     regions = [a for tag, a in read.tags if a.get("role") == "region"]
     assert len(regions) == 2 and all(a["tabindex"] == "0" for a in regions)
 
 
-def test_a_row_of_one_text_spans_its_table(tmp_path):
-    read, _, html = write(tmp_path)
-    assert '<td colspan="2"><strong>group</strong></td>\n</tr>' in html
-    assert [a for tag, a in read.tags if tag == "td" and "colspan" in a] == [
-        {"colspan": "2"}
-    ]
+def test_parts_of_a_folded_section_are_folded_on_the_page(tmp_path):
+    read, markdown, html = write(tmp_path)
+    tags = [tag for tag, _ in read.tags]
+    assert tags.count("details") == tags.count("summary") == 2
+    opened, closed = html.index("<details>"), html.rindex("</details>")
+    assert html.index("<h3>Part") < opened < html.index("<summary>more</summary>")
+    assert html.index(">This.<") < closed and "<details" not in markdown
+    assert "### yet more\n" in markdown
+
+
+def test_a_picture_stands_in_a_figure(tmp_path):
+    _, _, html = write(tmp_path)
+    figure = html[html.index("<figure>") : html.index("</figure>")]
+    assert "<picture>" in figure and "<p>" not in figure
+
+
+def test_pictures_have_a_format_and_their_numbers_beside_them(tmp_path):
+    _, markdown, html = write(tmp_path, suffix=".svg")
+    assert "![what it shows](plots/pretraining.svg)" in markdown
+    assert (tmp_path / "plots" / "pretraining.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "plots" / "pretraining.csv").read_text() == "x,y\n1,3\n"
+    assert html.count("data:image/svg+xml") == 2
+    write(tmp_path)
+    found = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert found == ["pretraining.csv", "pretraining.png"]
+
+
+def test_a_picture_that_cannot_be_drawn_leaves_its_words(tmp_path, capsys):
+    def fail():
+        raise ValueError("no room")
+
+    read, _, _ = write(tmp_path, Picture("pretraining", "the losses", fail))
+    assert "WARNING: no figure" in capsys.readouterr().out
+    assert "the losses" in read.text and "img" not in {tag for tag, _ in read.tags}
 
 
 def test_text_of_run_folders_has_no_effect(tmp_path):
     blocks = (
-        Text(f"### {escape(NASTY)}\n\n{code_block(NASTY)}"),
-        Text(NASTY),  # even if it was not escaped
+        f"### {escape(NASTY)}\n\n{code_block(NASTY)}",
+        NASTY,  # even if it was not escaped
         Picture("pretraining", NASTY, draw),
-        Folded(NASTY, escape(NASTY)),
     )
-    read, markdown, _ = write(tmp_path, *blocks, title=NASTY)
+    folded = (f"### {escape(NASTY)}\n\n{escape(NASTY)}",)
+    read, markdown, _ = write(tmp_path, *blocks, title=NASTY, folded=folded)
     tags = {tag for tag, _ in read.tags}
     assert not tags & {"script", "iframe"}
     (image,) = (attributes for tag, attributes in read.tags if tag == "img")
     assert image["src"].startswith("data:") and image["alt"] == NASTY
     assert read.text.count(NASTY) == 6  # title twice, heading, block, folded twice
+    shown = "<script>alert(1)</script> x <img src=//e.com>"  # as it was not escaped
+    assert shown in read.text and "e.com/x.png)" not in read.text.replace(NASTY, "")
     # In Markdown, what was escaped: HTML stays text, and no picture is fetched.
     without_raw = markdown.replace(NASTY + "\n\n![", "![")
     rendered = MarkdownIt("commonmark").enable("table").render(without_raw)
@@ -146,20 +183,11 @@ def test_text_of_run_folders_has_no_effect(tmp_path):
     assert images == ["plots/pretraining.png"] and "<script" not in rendered
 
 
-def test_a_folded_title_stays_one_line(tmp_path):
-    """A blank line would end the HTML, and what follows be Markdown."""
-    folded = Folded("a\n\n[click](http://evil.example)\n\n# Heading", "text")
-    _, markdown, _ = write(tmp_path, folded)
-    rendered = MarkdownIt("commonmark").render(markdown)
-    assert "href=" not in rendered.partition("<details>")[2]
-    assert "<h1>Heading" not in rendered
-
-
 def test_the_same_report_is_the_same_bytes(tmp_path):
     write(tmp_path / "a")
     write(tmp_path / "b")
     files = sorted(p for p in (tmp_path / "a").rglob("*") if p.is_file())
-    assert len(files) == 3
+    assert len(files) == 4
     for path in files:
         other = tmp_path / "b" / path.relative_to(tmp_path / "a")
         assert path.read_bytes() == other.read_bytes()
@@ -171,7 +199,7 @@ def test_a_report_replaces_the_one_before(tmp_path):
     read, _, _ = write(tmp_path, title="Another")
     assert "Another" in read.text and "A title" not in read.text
     plots = [path.name for path in (tmp_path / "plots").iterdir()]
-    assert plots == ["pretraining.png"]
+    assert sorted(plots) == ["pretraining.csv", "pretraining.png"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +221,7 @@ def test_pictures_behind_a_link_stay(tmp_path):
     (tmp_path / "out" / "plots").symlink_to(tmp_path / "elsewhere")
     write(tmp_path / "out")
     found = {path.name for path in (tmp_path / "elsewhere").iterdir()}
-    assert found == {"zero_shot.png", "pretraining.png"}
+    assert found == {"zero_shot.png", "pretraining.csv", "pretraining.png"}
 
 
 def test_what_a_kill_left_is_accepted_and_a_run_folder_is_not(tmp_path):
@@ -216,8 +244,8 @@ def test_anchors_are_those_of_github():
 
 
 def test_missing_results_name_their_command():
-    text = missing("curves", "python x").markdown
+    text = missing("curves", "python x")
     assert text == "**Missing:** curves. Made by:\n\n```bash\npython x\n```"
-    hostile = MarkdownIt("commonmark").parse(missing("a", "x '\n```\n# b'").markdown)
+    hostile = MarkdownIt("commonmark").parse(missing("a", "x '\n```\n# b'"))
     assert [token.type for token in hostile][-1] == "fence"
     assert "heading_open" not in {token.type for token in hostile}

@@ -4,7 +4,6 @@ import pytest
 from made_up_runs import write_finished, write_json, write_pretrained, write_zero_shot
 
 from gpt1_jax.report.runs import read_runs
-from gpt1_jax.report.studies import find_studies
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def runs(tmp_path):
 
 
 def read(*places):
-    return read_runs([str(place) for place in places], find_studies())
+    return read_runs([str(place) for place in places], {})
 
 
 def counts(*places):
@@ -63,8 +62,26 @@ def test_folders_without_a_run_are_refused_by_name(runs, tmp_path):
         read(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match="ngram holds neither"):
         read(runs / "pretrain", runs / "ngram")
+    with pytest.raises(
+        FileNotFoundError, match=r"exported holds .* but config\.json: "
+    ):
+        read(runs / "exported")
     with pytest.raises(FileNotFoundError, match=r"config\.json, which is no folder"):
         read(runs / "pretrain" / "small" / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("config.json", {"job": "interventions"}, "but a job 'interventions' without"),
+        ("surprisal.csv", [], "but surprisal.csv: a report shows scores, not tables"),
+        ("results.json", {"config": {"job": "x"}}, "of the job 'x', which is unknown"),
+    ],
+)
+def test_a_folder_of_something_else_says_what_it_is(tmp_path, file, content, said):
+    write_json(tmp_path / "other" / file, content)
+    with pytest.raises(FileNotFoundError, match=f"nor the scores of a study.*{said}"):
+        read(tmp_path / "other")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The sections of a report."""
 
 import dataclasses
+import functools
 import json
 import re
 import shlex
@@ -20,33 +21,40 @@ from tiny_run import load_config
 from gpt1_jax import config as config_lib
 from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.report import sections
-from gpt1_jax.report.page import Folded, Picture, Text
+from gpt1_jax.report.comparisons import COMPARISONS
+from gpt1_jax.report.page import Picture
 from gpt1_jax.report.runs import read_runs
-from gpt1_jax.report.studies import find_studies
 from gpt1_jax.runs.pretrained import read_pretrained
 
-TITLES = [
-    "Models",
-    "Pre-training",
-    "Fine-tuning (Tables 2 to 4)",
-    "Ablations (Table 5)",
-    "Layers transferred (Figure 2, left)",
-    "Zero-shot over updates (Figure 2, right)",
-    "Weight of the auxiliary objective",
-    "Configurations",
-    "Versions",
-]
-
-FINE_TUNING, ABLATIONS, LAYERS, ZERO_SHOT, WEIGHTS = range(2, 7)
+TABLES = "Fine-tuning (Tables 2 to 4)"
+ABLATIONS = "Ablations (Table 5)"
+LAYERS = "Layers transferred (Figure 2, left)"
+ZERO_SHOT = "Zero-shot over updates (Figure 2, right)"
+WEIGHTS = "Weight of the auxiliary objective"
 
 
 def document(*folders):
-    runs = read_runs([str(folder) for folder in folders], find_studies())
+    runs = read_runs([str(folder) for folder in folders], {})
     return sections.make_report(runs, "A title", "23 November 2026")
 
 
-def text_of(section):
-    return "\n\n".join(b.markdown for b in section.blocks if isinstance(b, Text))
+def titles(report):
+    return [section.title for section in report.sections]
+
+
+def blocks_of(report, title):
+    """The blocks of a section; none if it is left out."""
+    found = [section for section in report.sections if section.title == title]
+    return [block for section in found for block in section.blocks]
+
+
+def text_of(report, title):
+    blocks = blocks_of(report, title)
+    return "\n\n".join(block for block in blocks if isinstance(block, str))
+
+
+def pictures(report, title):
+    return [each for each in blocks_of(report, title) if isinstance(each, Picture)]
 
 
 @pytest.fixture
@@ -59,29 +67,41 @@ def report(tmp_path):
 
 
 def test_the_sections_stand_in_order(report):
-    assert [section.title for section in report.sections] == TITLES
+    """Scores, then curves, and last what they were made of."""
+    assert titles(report) == [
+        TABLES,
+        ZERO_SHOT,
+        "Pre-training",
+        "Models",
+        "Configurations",
+        "Versions",
+    ]
+    assert [each.folded for each in report.sections[-3:]] == [True, True, False]
     assert "1 pre-trained run, 1 finished fine-tuned run, 1 zero" in report.introduction
     assert "Made on 23 November 2026" in report.introduction
-    assert [p.name for p in report.pictures] == ["pretraining", "zero_shot"]
+    assert [p.name for p in report.pictures] == ["zero_shot", "pretraining"]
 
 
 def test_pre_training_says_how_well_and_how_fast(report):
-    text = text_of(report.sections[1])
+    text = text_of(report, "Pre-training")
     row = next(line for line in text.splitlines() if line.startswith("| small |"))
     assert [cell.strip() for cell in row.split("|")[2:-1]] == [
         "8 x TPU v5e (Linux x86_64, 112 cores)",
+        "5.125",
         "8",
         "8,192",
-        "5.125",
         "2 min 0 s",
         "75.0%",
         "200",
         "45.0%",
     ]
-    assert "small: 5.125" in report.pictures[0].alt
-    (axes,) = report.pictures[0].draw().axes
+    (picture,) = pictures(report, "Pre-training")
+    assert "small: 5.125" in picture.alt
+    (axes,) = picture.draw().axes
     points = [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
     assert points == [([4096, 8192], [6.5, 5.5]), ([4096, 8192], [6.25, 5.125])]
+    row = {"run": "small", "split": "training", "tokens": 4096, "loss": 6.5}
+    assert picture.rows[0] == row and len(picture.rows) == 4
 
 
 def test_the_curve_of_a_run_continues_that_of_its_origin(tmp_path):
@@ -91,81 +111,86 @@ def test_the_curve_of_a_run_continues_that_of_its_origin(tmp_path):
     (axes,) = report.pictures[0].draw().axes
     points = [list(line.get_xdata()) for line in axes.lines]
     assert points == 2 * [[4096, 8192]] + 2 * [[12288, 16384]]
-    assert "epochs: 2.00; before that, 8,192 tokens" in text_of(report.sections[0])
-    row = next(x for x in text_of(report.sections[1]).split("\n") if "| more |" in x)
+    assert "epochs: 2.00; before that, 8,192 tokens" in text_of(report, "Models")
+    lines = text_of(report, "Pre-training").split("\n")
+    row = next(line for line in lines if "| more |" in line)
     assert "| 8,192 |" in row, "its own alone"
 
 
-def commands_of(section):
-    """The flags of each command that a section names."""
-    blocks = re.findall(r"```bash\n(.*?)\n```", text_of(section), re.DOTALL)
+def commands_of(report):
+    """The flags of each command that a report names."""
+    blocks = re.findall(r"```bash\n(.*?)\n```", report.markdown, re.DOTALL)
     return [shlex.split(block.replace("\\\n", "")) for block in blocks]
 
 
-def test_missing_results_name_commands_that_are_accepted(tmp_path):
-    write_finished(tmp_path / "copa", "copa", init_from="my runs/$(date)")
-    lstm = write_finished(tmp_path / "lstm", "copa", init_from="it's")
+def test_no_command_is_named_for_what_nobody_began(tmp_path):
+    write_pretrained(tmp_path / "small")
+    write_finished(tmp_path / "sst2")
+    write_finished(tmp_path / "lambda", head__aux_lm_weight=0.0)
+    write_zero_shot(tmp_path / "zero_shot")
+    report = document(tmp_path)
+    assert commands_of(report) == [] and "Missing" not in report.markdown
+
+
+@pytest.mark.parametrize(
+    ("preset", "section", "missing"),
+    [
+        ("all", TABLES, "MNLI, SNLI, SciTail, QNLI, RTE, Story Cloze, RACE, SST-2,"),
+        ("ablations", ABLATIONS, "runs that differ in variant"),
+        ("layer_transfer", LAYERS, "runs that differ in layers transferred"),
+        ("aux_lm_weight", WEIGHTS, "runs that differ in lambda"),
+    ],
+)
+def test_what_was_begun_names_a_command_that_is_accepted(
+    tmp_path, preset, section, missing
+):
+    run = {"init_from": "my runs/$(date)", "preset": preset}
+    write_finished(tmp_path / "1", "cola", seed=1, **run)
+    write_finished(tmp_path / "2", "cola", seed=2, **run)
+    report = document(tmp_path)
+    assert f"**Missing:** {missing}" in text_of(report, section)
+    ((python, _, program, file, *flags),) = commands_of(report)
+    assert (python, program) == ("python", "gpt1_jax.main")
+    assert file == f"--config=configs/finetune.py:{preset}"
+    given = dict(flag.removeprefix("--config.").split("=", 1) for flag in flags)
+    assert given["init_from"] == "my runs/$(date)" and given["seeds"] == "1,2"
+    lstm = given.get("suite.lstm_init_from")
+    assert lstm == ("runs/pretrain/lstm" if preset == "ablations" else None)
+    values = load_config(preset, file="finetune", **{**given, "seeds": (1, 2)})
+    config_lib.load(values.to_dict())
+
+
+def test_table_5_names_the_columns_that_were_begun_and_are_missing(tmp_path):
+    for name, values in (("a", {}), ("b", {"transfer_layers": "none"})):
+        write_finished(tmp_path / name, "cola", preset="ablations", **values)
+    lstm = write_finished(tmp_path / "l", "cola", init_from="it's", preset="ablations")
     config = json.loads((lstm / "config.json").read_text())
     config["model"]["kind"] = "lstm"
     write_json(lstm / "config.json", config)
-    files = []
-    for section in document(tmp_path).sections[:-2]:
-        assert "**Missing:**" in text_of(section)
-        ((python, _, program, file, *flags),) = commands_of(section)
-        assert (python, program) == ("python", "gpt1_jax.main")
-        given = dict(flag.removeprefix("--config.").split("=", 1) for flag in flags)
-        assert given.get("init_from", "my runs/$(date)") == "my runs/$(date)"
-        both = [each for name, each in given.items() if name.endswith("_init_from")]
-        assert both == ["it's"] * (file.endswith(("ablations", "zero_shot.py")))
-        files.append(file.removeprefix("--config=configs/"))
-        if "seeds" in given:
-            given["seeds"] = tuple(map(int, given["seeds"].split(",")))
-        path, _, preset = files[-1].partition(":")
-        values = load_config(preset, file=path.removesuffix(".py"), **given)
-        config_lib.load(values.to_dict())
-    assert files == [
-        "pretrain.py:quickstart",
-        "pretrain.py:quickstart",
-        "finetune.py:all",
-        "finetune.py:ablations",
-        "finetune.py:layer_transfer",
-        "zero_shot.py",
-        "finetune.py:aux_lm_weight",
-    ]
-
-
-def test_commands_start_from_the_models_at_hand(tmp_path):
-    def origins(folder):
-        (zero_shot,) = commands_of(document(folder).sections[5])
-        return [flag.partition("=")[2] for flag in zero_shot[4:6]]
-
-    small = write_pretrained(tmp_path / "pretrain" / "small")
-    alone = read_runs([str(tmp_path)], find_studies())
-    assert sections.origin_of(alone, "transformer") == str(small)
-    write_finished(tmp_path / "finetune")
-    assert origins(tmp_path) == ["runs/pretrain/small", "runs/pretrain/lstm"]
-    lstm = tmp_path / "pretrain" / "lstm"
-    write_pretrained(lstm, model__kind="lstm")
-    assert origins(tmp_path) == ["runs/pretrain/small", str(lstm)]
+    report = document(tmp_path)
+    text = text_of(report, ABLATIONS)
+    assert "in the table above, the columns no auxiliary LM. Made by:" in text
+    ((*_, first, second, _),) = commands_of(report)
+    assert first == "--config.init_from=runs/pretrain/small"
+    assert second == "--config.suite.lstm_init_from=it's"
 
 
 def test_a_run_without_records_has_a_card_but_no_curve(tmp_path):
     write_pretrained(tmp_path / "a", records=(), sessions=())
-    models, *_, added = document(tmp_path).sections
-    assert "### a" in text_of(models)
-    assert "Pre-training:\n\n```bash\npython -m gpt1_jax.main" in text_of(added)
+    report = document(tmp_path)
+    assert "### a" in text_of(report, "Models")
+    assert "Pre-training" not in titles(report)
 
 
 def test_configurations_are_folded_and_versions_listed(report):
-    *_, configurations, versions = report.sections
-    folded = [b for b in configurations.blocks if isinstance(b, Folded)]
-    assert [block.title for block in folded] == [
+    configurations = text_of(report, "Configurations")
+    assert re.findall("### (.*)", configurations) == [
         "Pre-training: small",
         "Fine-tuning: 1 run",
         "Zero-shot: runs/pretrain/small",
     ]
-    assert "| train.num_steps | 8 |" in folded[0].markdown
-    rows = text_of(versions).splitlines()[2:]
+    assert "| train.num_steps | 8 |" in configurations
+    rows = text_of(report, "Versions").splitlines()[2:]
     assert [row.split("|")[1].strip() for row in rows] == [
         "this page",
         "small",
@@ -179,7 +204,7 @@ def test_versions_of_fine_tuned_runs_are_those_of_their_sessions(tmp_path):
     write_pretrained(tmp_path / "other")
     write_finished(tmp_path / "a")
     (tmp_path / "other" / "sessions.json").rename(tmp_path / "a" / "sessions.json")
-    text = text_of(document(tmp_path / "a").sections[-1])
+    text = text_of(document(tmp_path / "a"), "Versions")
     assert "| 1 fine-tuned run | gpt1_jax 1.0.0, jax 0.10.2 |" in text
 
 
@@ -213,14 +238,10 @@ def test_names_are_long_enough_to_differ(tmp_path, paths, names):
 def test_times_have_suitable_units(tmp_path, seconds, shown):
     session = {**SESSION, "seconds": {"training": float(seconds)}}
     write_pretrained(tmp_path / "a", sessions=(session,))
-    assert f"| {shown} | 100.0% |" in text_of(document(tmp_path).sections[1])
+    assert f"| {shown} | 100.0% |" in text_of(document(tmp_path), "Pre-training")
 
 
 # --- the paper's tables and figures ----------------------------------------------
-
-
-def pictures(section):
-    return [block.name for block in section.blocks if isinstance(block, Picture)]
 
 
 @pytest.fixture
@@ -239,7 +260,7 @@ def test_a_model_of_the_hub_is_named_by_its_address(add):
     """Not by the folder in somebody's cache that it was converted to."""
     commit = "0123456789abcdef" * 2 + "01234567"
     cache = f"/home/me/.cache/gpt1_jax/hub/openai-community--openai-gpt/{commit}"
-    text = text_of(add("sst2", 0.8, init_from=cache).sections[FINE_TUNING])
+    text = text_of(add("sst2", 0.8, init_from=cache, preset="all"), TABLES)
     address = f"hf://openai-community/openai-gpt@{commit}"
     assert f"### From {address}, a Transformer at step 8" in text
     assert f"--config.init_from={address} " in text and "/.cache/" not in text
@@ -248,11 +269,10 @@ def test_a_model_of_the_hub_is_named_by_its_address(add):
 def test_tables_show_the_spread_over_seeds_beside_the_paper(add):
     for seed, score in enumerate((0.75, 0.8, 0.7)):
         add("sst2", score, seed)
-    text = text_of(add("sst2", 0.6, transfer_layers="none").sections[FINE_TUNING])
+    text = text_of(add("sst2", 0.6, transfer_layers="none"), TABLES)
     assert "### From runs/pretrain/small, a Transformer at step 8" in text
     row = "| SST-2 | accuracy | 40 | 75.0 (70.0 to 80.0) | 60.0 | 50.0 | 91.3 | 84.0 |"
     assert row in text
-    assert "**Missing:** MNLI, SNLI," in text and "SST-2," not in text
 
 
 def of_data(*contents, number=64, n=40):
@@ -277,17 +297,16 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
     add("custom", **{**first, "result": of_data("c", "b", number=160)})
     edited = {**first, "data__train": "0/one.jsonl", "result": of_data("a", "e")}
     made = add("custom", **edited)
-    (section,) = (each for each in made.sections if each.title == "Fine-tuning")
-    text = text_of(section)
+    text = text_of(made, "Fine-tuning")
     rows = [line for line in text.splitlines() if line.startswith("| custom")]
     scores = [row for row in rows if " | accuracy | " in row]
     assert [row.split(" | ")[:5] for row in scores] == [
-        ["| custom (1)", "pre-trained", "accuracy", "75.0 (75.0 to 75.0)", "40"],
-        ["| custom (2)", "pre-trained", "accuracy", "75.0", "40"],
-        ["| custom (3)", "pre-trained", "accuracy", "75.0", "40"],
-        ["| custom (4)", "pre-trained", "accuracy", "75.0", "40"],
+        ["| custom (1)", "pre-trained", "accuracy", "75.0 (75.0 to 75.0)", "50.0"],
+        ["| custom (2)", "pre-trained", "accuracy", "75.0", "50.0"],
+        ["| custom (3)", "pre-trained", "accuracy", "75.0", "50.0"],
+        ["| custom (4)", "pre-trained", "accuracy", "75.0", "50.0"],
     ]
-    assert not any("Table" in each.title for each in made.sections)
+    assert not any("Table" in title for title in titles(made))
     header = (
         "| what differs | training examples | data.train | train.num_epochs "
         "| content of training examples | content of dev examples |"
@@ -307,44 +326,58 @@ def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
     write_pretrained(tmp_path / "runs" / "pretrain" / "letters")
     made = add("custom", custom__name="reviews", custom__labels=("x", "y"))
     assert "reproduction" not in made.introduction
-    titles = [section.title for section in made.sections]
-    named = ["Models", "Pre-training", "Fine-tuning", "Configurations", "Versions"]
-    assert titles == [*named, "What could be added"]
-    assert "**Missing:**" not in "".join(map(text_of, made.sections))
-    left = [block.markdown for block in made.sections[-1].blocks]
-    assert len(left) == 5
-    assert all("\n\n```bash\npython -m gpt1_jax.main --config" in each for each in left)
-    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    named = ["Fine-tuning", "Pre-training", "Models", "Configurations", "Versions"]
+    assert titles(made) == named
+    runs = read_runs([str(tmp_path / "runs")], {})
     assert sections.make_report(runs, "", "today").title == "letters, reviews"
     assert sections.make_report(runs, "Mine", "today").title == "Mine"
     for name in "abcd":
         write_pretrained(tmp_path / "runs" / "pretrain" / name)
-    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    runs = read_runs([str(tmp_path / "runs")], {})
     title = sections.make_report(runs, "", "today").title
     assert title == "a, b, c, d and 2 more"
     add("sst2")
-    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    runs = read_runs([str(tmp_path / "runs")], {})
     assert sections.make_report(runs, "", "today").title == "A reproduction of GPT-1"
 
 
 def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, tmp_path):
-    made = add("custom", custom__name="reviews", custom__labels=("x", "y"))
-    (section,) = (each for each in made.sections if each.title == "Fine-tuning")
-    assert not [block for block in section.blocks if isinstance(block, Picture)]
-    records = [{"step": k, "valid_accuracy": k / 10} for k in (2, 4)]
-    lines = "".join(json.dumps(record) + "\n" for record in records)
-    (tmp_path / "runs" / "0" / "metrics.jsonl").write_text(lines)
-    (section,) = (
-        each
-        for each in document(tmp_path / "runs").sections
-        if each.title == "Fine-tuning"
-    )
-    (picture,) = (block for block in section.blocks if isinstance(block, Picture))
+    section = "Fine-tuning over updates"
+    own = {"custom__name": "reviews", "custom__labels": ("x", "y")}
+    assert section not in titles(add("custom", **own))
+    add("custom", seed=1, **own)
+    for number in "01":
+        records = [{"step": k, "valid_accuracy": k / 10} for k in (2, 4)]
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (tmp_path / "runs" / number / "metrics.jsonl").write_text(lines)
+    (picture,) = pictures(document(tmp_path / "runs"), section)
     (axes,) = picture.draw().axes
     assert [list(axes.lines[-1].get_xdata()), axes.get_title()] == [[2, 4], "reviews"]
     assert list(axes.lines[-1].get_ydata()) == [20, 40]
-    (line,) = axes.lines[:-1]
-    assert (line.get_label(), line.get_ydata()[0]) == ("most frequent label", 50)
+    assert axes.lines[0].get_ydata()[0] == 50
+    named = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert named == ["most frequent label", "seed 0", "seed 1"]
+    shown = [(row["run"], row["step"], row["score"]) for row in picture.rows]
+    assert shown[0] == ("most frequent label", None, 50)
+    assert shown[-1] == ("seed 1", 4, 40)
+
+
+def test_a_score_stands_beside_what_it_has_to_beat_on_the_same_split(add):
+    test = {"n": 9, "accuracy": 0.6}
+    words = {"n": 40, "accuracy": 0.7}
+    result = finished_result("custom", 0.75, test=test, bag_of_words=words)
+    made = add("custom", custom__name="reviews", result=result)
+    header, _, row, *_ = text_of(made, "Fine-tuning").split("\n")[2:]
+    cells = dict(zip(header.split(" | ")[2:], row.split(" | ")[2:], strict=True))
+    assert list(cells.items()) == [
+        ("metric", "accuracy"),
+        ("dev", "75.0"),
+        ("majority (dev)", "50.0"),
+        ("bag of words (dev)", "70.0"),
+        ("n (dev)", "40"),
+        ("test", "60.0"),
+        ("n (test) |", "9 |"),
+    ]
 
 
 def test_an_origin_that_was_trained_again_in_its_place_is_another(add):
@@ -353,77 +386,72 @@ def test_an_origin_that_was_trained_again_in_its_place_is_another(add):
         return finished_result("sst2", 0.75, content_digests=digests)
 
     add(result=of_origin("a" * 64))
-    text = text_of(add(result=of_origin("a" * 64), seed=1).sections[FINE_TUNING])
+    text = text_of(add(result=of_origin("a" * 64), seed=1), TABLES)
     assert "a Transformer at step 8\n" in text
-    text = text_of(add(result=of_origin("b" * 64)).sections[FINE_TUNING])
+    text = text_of(add(result=of_origin("b" * 64)), TABLES)
     for letter in "ab":
         assert f"a Transformer at step 8, content {12 * letter}\n" in text
 
 
 def test_each_origin_has_tables_of_its_own(add):
-    add("cola", 0.1)
-    report = add("cola", 0.2, init_from="runs/pretrain/large")
-    for section in (FINE_TUNING, ABLATIONS):
-        text = text_of(report.sections[section])
+    for origin in ("small", "large"):
+        for layers in ("all", "none"):
+            init_from = f"runs/pretrain/{origin}"
+            report = add("cola", 0.1, init_from=init_from, transfer_layers=layers)
+    for section in (TABLES, ABLATIONS):
+        text = text_of(report, section)
         assert "### From runs/pretrain/small" in text
         assert "### From runs/pretrain/large" in text
-    assert "Models are not mixed" in text
-    text = text_of(report.sections[FINE_TUNING])
+    text = text_of(report, TABLES)
     assert text.count("Ours is measured on the dev splits") == 1
 
 
-def test_tables_of_the_paper_leave_out_runs_on_babylms_data(add):
-    before = add("cola", 0.5)
-    after = add("babylm", 0.9, data__dir="a", tasks=("rte",), head__aux_lm_weight=0.5)
-    tables, text = (text_of(each.sections[FINE_TUNING]) for each in (before, after))
+def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add):
+    """They are a part of each task's; their scores have a table of their own."""
+    before = add("rte", 0.5)
+    for weight, layers in ((0.5, "all"), (0.0, "all"), (0.5, "1"), (0.5, "none")):
+        part = {"data__dir": "a", "tasks": ("rte",), "transfer_layers": layers}
+        after = add("babylm", 0.9, head__aux_lm_weight=weight, **part)
+    assert titles(after) == ["Fine-tuning", *titles(before)]
     note = (
-        "Tables 2 to 5 leave out 1 fine-tuned run on BabyLM's data, which is a part of "
-        "each task's.\n\n"
+        "The paper's tables and figures leave out 4 fine-tuned runs on BabyLM's data, "
+        "which is a part of each task's."
     )
-    assert note in text and text.replace(note, "") == tables
-    assert text_of(after.sections[ABLATIONS]) == text_of(before.sections[ABLATIONS])
-
-
-def test_table_5_names_the_columns_that_are_missing(add):
-    report = add("cola", 0.1)
-    text = text_of(report.sections[ABLATIONS])
-    assert "without pre-training, without the auxiliary objective, with an LSTM" in text
-    assert "Models are not mixed" not in text
+    text = text_of(after, TABLES)
+    assert note in text
+    assert text.replace(f"\n\n{note}", "") == text_of(before, TABLES)
+    scores = text_of(after, "Fine-tuning")
+    assert "| RTE (1) | pre-trained | accuracy | 90.0 | 50.0 |" in scores
 
 
 def test_layers_transferred_are_drawn_and_tabled(add):
     for layers in "012":
         report = add("rte", 0.5 + int(layers) / 10, transfer_layers=layers)
-    section = report.sections[LAYERS]
-    assert pictures(section) == ["layer_transfer"]
-    assert "50.0 | 60.0 | 70.0 |" in text_of(section)
-    assert "RACE (dev) rises from about 40 to 60" in text_of(section)
+    assert [each.name for each in pictures(report, LAYERS)] == ["layer_transfer"]
+    assert "| 50.0 | 60.0 | 70.0 |" in text_of(report, LAYERS)
+    assert "RACE (dev) rises from about 40 to 60" in text_of(report, LAYERS)
     for layers in "01":
         other = {"init_from": "runs/pretrain/large", "transfer_layers": layers}
         report = add("rte", 0.5, **other)
-    names = pictures(report.sections[LAYERS])
+    names = [each.name for each in pictures(report, LAYERS)]
     assert names == ["layer_transfer", "layer_transfer_2"]
+    rows = pictures(report, LAYERS)[0].rows
+    assert list(rows["setting"]) == [0, 1, 2] and list(rows["score"]) == [50, 60, 70]
 
 
 def test_weights_are_drawn_and_tabled(add):
     for weight in (0.0, 0.5):
         report = add("rte", 0.5 + weight / 5, head__aux_lm_weight=weight)
-    section = report.sections[WEIGHTS]
-    assert pictures(section) == ["aux_lm_weight"]
-    assert "50.0 | 60.0 |" in text_of(section)
-    assert "74.7 with the auxiliary objective and 75.0 without" in text_of(section)
+    assert [each.name for each in pictures(report, WEIGHTS)] == ["aux_lm_weight"]
+    assert "50.0 | 60.0 |" in text_of(report, WEIGHTS)
+    assert "74.7 with the auxiliary objective and 75.0 without" in text_of(
+        report, WEIGHTS
+    )
 
 
-def test_sections_without_runs_keep_the_words_on_the_paper(add):
-    report = add("copa", 0.5)
-    for section, paper in (
-        (LAYERS, "from about 40 to 60"),
-        (WEIGHTS, "75.0 without"),
-        (ZERO_SHOT, "0.68 in sentiment"),
-    ):
-        text = text_of(report.sections[section])
-        assert "**Missing:**" in text and paper in text
-        assert pictures(report.sections[section]) == []
+def test_what_nothing_is_compared_with_has_no_section(add):
+    report = add("cola", 0.5)
+    assert titles(report) == [TABLES, "Configurations", "Versions"]
 
 
 # --- fine-tuned runs by origin --------------------------------------------------
@@ -516,36 +544,23 @@ def test_a_table_5_holds_one_transformer_and_one_lstm(run):
     small, large = run(), run(init_from="runs/pretrain/large")
     lstm = run(init_from="runs/pretrain/lstm", kind="lstm")
     other = run("copa")  # not a column of Table 5
-    tables = sections.for_table_5([small, large, lstm, other])
+    compared = functools.partial(sections.origins_compared, COMPARISONS["ablations"])
+    tables = compared([small, large, lstm, other])
     assert [runs for _, runs in tables] == [[small, lstm], [large, lstm]]
     assert tables[0][0].endswith("step 8; LSTM: runs/pretrain/lstm")
-    assert sections.for_table_5([small])[0][1] == [small]
-    assert sections.for_table_5([lstm])[0][1] == [lstm]
-    assert sections.for_table_5([other]) == []
-
-
-def test_ablations_without_runs_are_named(run):
-    full, scratch = run(), run(transfer_layers="none")
-    plain = run(head__aux_lm_weight=0.0)
-    lstm = run(kind="lstm")
-    assert sections.missing_ablations([full, scratch, plain, lstm]) == []
-    for left, word in (
-        (full, "with the auxiliary"),
-        (scratch, "without pre-training"),
-        (plain, "without the auxiliary"),
-        (lstm, "LSTM"),
-    ):
-        others = [each for each in (full, scratch, plain, lstm) if each is not left]
-        (line,) = sections.missing_ablations(others)
-        assert word in line
+    assert compared([small])[0][1] == [small]
+    assert compared([lstm])[0][1] == [lstm]
+    assert compared([other]) == []
 
 
 def test_names_of_tasks_and_origins_are_escaped(add):
-    for task in ("<i>", "cola"):
-        report = add(task, init_from="a|b")
-    assert r"| \<i\> | accuracy |" in text_of(report.sections[FINE_TUNING])
-    table_5 = text_of(report.sections[ABLATIONS])
-    assert r"Ours start from the Transformer of a\|b." in table_5
+    for task, layers in (("<i>", "all"), ("<i>", "1"), ("cola", "all")):
+        report = add(task, init_from="a|b", transfer_layers=layers)
+    assert r"### From a\|b" in text_of(report, LAYERS)
+    for section in (TABLES, LAYERS):
+        assert r"| \<i\> | accuracy |" in text_of(report, section)
+    (picture,) = pictures(report, LAYERS)
+    assert picture.draw().axes[0].get_title() == "<i>"
 
 
 # --- configurations --------------------------------------------------------------
@@ -615,8 +630,7 @@ def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add):
     own = {"custom__name": "reviews", "custom__labels": ("x", "y")}
     for number, layers in enumerate(("0", "1", "all", "none")):
         made = add("custom", 0.5 + number / 10, transfer_layers=layers, **own)
-    (section,) = (each for each in made.sections if each.title == "Fine-tuning")
-    lines = text_of(section).split("\n")
+    lines = text_of(made, "Fine-tuning").split("\n")
     rows = [line.split(" | ") for line in lines if "| reviews" in line]
     scores = {row[1]: row[3] for row in rows if row[2] == "accuracy"}
     assert scores == {

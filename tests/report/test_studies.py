@@ -1,40 +1,43 @@
 """What studies add to a report, also studies outside of the package."""
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from made_up_runs import write_zero_shot
+from tiny_tasks import read_lines
 
 import gpt1_jax
-from gpt1_jax.config import load
+from gpt1_jax.config import default_config, load
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import report
-from gpt1_jax.report.page import Picture, Text
+from gpt1_jax.report.page import Picture
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.sections import make_report
 from gpt1_jax.report.studies import find_studies
 
 _STUDY = """
-from gpt1_jax.report.loss_plot import new_figure
-from gpt1_jax.report.page import Picture, ReportSection, Text
-from gpt1_jax.report.studies import StudyReport
+from gpt1_jax.report.plots import new_figure
+from gpt1_jax.report.studies import Study
 from gpt1_jax.studies.zero_shot.config import ZeroShotConfig as Config
 
 def run(config, workdir):
     raise NotImplementedError
 
-def read_scores(runs):
-    return [run["checkpoints"][0]["step"] for run in runs]
+def rows(task, scores):
+    yield {"task": task, "score": scores["n"], "error": 0}
 
-def make_section(runs, evaluations):
-    blocks = []
-    for each in evaluations:
-        blocks += [Picture("", "alt", lambda: new_figure(1, 1)), Text(str(each.scores))]
-    return ReportSection("Ours", blocks) if blocks else None
+def table(scores, config):
+    return f"n {list(scores['score'])} of {config.init_from}"
 
-REPORT = StudyReport("own-words", read_scores, make_section)
+def figure(scores):
+    return new_figure(1, 1)
+
+STUDY = Study("own-words", None, rows, table, figure, heading="Ours")
 """
+PAGE = Path(__file__).parents[2] / "docs" / "report.md"
 
 
 @pytest.fixture
@@ -69,23 +72,22 @@ def test_a_study_outside_has_its_section_counts_configuration_and_versions(
         write_results(tmp_path / "runs" / name, "own_words")
     runs = read_runs([str(tmp_path / "runs")], find_studies(["own_words"]))
     document = make_report(runs, "A title", "23 November 2026")
-    assert "0 zero-shot evaluations" in document.introduction
-    assert ", 2 own-words evaluations." in document.introduction
+    assert "measured: 2 own-words evaluations." in document.introduction
     titles = [section.title for section in document.sections]
-    of_studies = titles[titles.index("Zero-shot over updates (Figure 2, right)") :]
-    behind = of_studies.index("Weight of the auxiliary objective")
-    assert of_studies[behind - 1] == "Ours"
-    ours = document.sections[titles.index("Ours")].blocks
+    assert titles == ["Ours", "Configurations", "Versions"]
+    ours = document.sections[0].blocks
     assert [b.name for b in ours if isinstance(b, Picture)] == [
         "own_words",
         "own_words_2",
     ]
-    assert [b.markdown for b in ours if isinstance(b, Text)] == 2 * ["[1000]"]
+    assert [b for b in ours if isinstance(b, str)][1::2] == 2 * [
+        "n [40, 40] of runs/pretrain/small"
+    ]
     configurations, versions = document.sections[-2:]
-    assert configurations.blocks[-1].title == "Own-words: runs/pretrain/small"
-    assert "Module: own_words\n" in configurations.blocks[-1].markdown
+    assert "### Own-words: runs/pretrain/small" in configurations.blocks[-1]
+    assert "Module: own_words\n" in configurations.blocks[-1]
     row = f"| own-words of runs/pretrain/small | gpt1_jax {gpt1_jax.__version__}, jax"
-    assert row in versions.blocks[0].markdown
+    assert row in versions.blocks[0]
 
 
 def test_a_study_without_results_may_have_no_section(tmp_path, module):
@@ -98,8 +100,7 @@ def test_a_study_without_results_may_have_no_section(tmp_path, module):
     assert "Ours" not in [section.title for section in document.sections]
     with pytest.raises(
         FileNotFoundError,
-        match=r"one, nor a zero-shot evaluation.*, nor an own-words evaluation; leave "
-        r"it out of config\.runs\.$",
+        match=r"nor the scores of a study; leave it out of config\.runs\.$",
     ):
         (tmp_path / "none").mkdir()
         read_runs([str(tmp_path / "none")], find_studies(["own_words"]))
@@ -123,13 +124,13 @@ def test_what_a_results_folder_names_is_not_imported(tmp_path, module):
     ("text", "problem"),
     [
         (
-            "from gpt1_jax.report.studies import StudyReport\n"
-            "REPORT = StudyReport('a', None, None)\n",
+            "from gpt1_jax.report.studies import Study\n"
+            "STUDY = Study('a', None, None, None)\n",
             "config.job='own_words' is not known",
         ),
         (None, "config.studies names 'own_words', but there is no such module here"),
-        ("x = 1\n", "names 'own_words', which has no REPORT"),
-        ("REPORT = 'Ours'\n", "names 'own_words', which has no REPORT"),
+        ("x = 1\n", "names 'own_words', which has no STUDY"),
+        ("STUDY = 'Ours'\n", "names 'own_words', which has no STUDY"),
     ],
 )
 def test_a_module_that_adds_nothing_is_refused(module, text, problem):
@@ -153,3 +154,32 @@ def test_a_report_replaces_the_pictures_of_studies(tmp_path, module):
     for _ in range(2):
         report.run(config, str(tmp_path / "out"))
     assert (tmp_path / "out" / "plots" / "own_words.png").exists()
+
+
+def test_the_study_of_the_page_scores_a_run_and_has_its_section(
+    tmp_path, module, pretrained, corpus_dir
+):
+    """A whole study from outside in about 80 lines, over steps, resumed, reported."""
+    text, configuration = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    assert len(text.splitlines()) < 90
+    module("last_words", text)
+    (namespace := {}).update(default_config=default_config)
+    exec(configuration, namespace)
+    values = namespace["get_config"]().to_dict()
+    (tmp_path / "passages.txt").write_text("ab cd ef\nword\ngh ab cd\n")
+    values |= {"init_from": str(pretrained), "lines": str(tmp_path / "passages.txt")}
+    values |= {"step": "all", "compilation_cache_dir": str(corpus_dir / "xla")}
+    out = tmp_path / "out"
+    for _ in range(2):  # the second has nothing to do
+        sys.modules["last_words"].run(load(values), str(out))
+    model = gpt1_jax.load(str(pretrained))
+    predictions = read_lines(out / "predictions/run/12/last_words.jsonl")
+    for line, sentence in zip(predictions, ("ab cd ef", "gh ab cd"), strict=True):
+        nats = model.surprisal(sentence)[-1].nats
+        assert line["nats"] == pytest.approx(nats, abs=1e-4)
+    assert "| last_words | 2 |" in (out / "results.md").read_text()
+    values = {"job": "report", "preset": "", "studies": ("last_words",)}
+    report.run(load({**values, "runs": str(out)}), str(tmp_path / "page"))
+    page = (tmp_path / "page/report.md").read_text()
+    assert "## The last words of lines" in page and "| step 8 | step 12 |" in page
+    assert (tmp_path / "page/plots/last_word.png").exists()

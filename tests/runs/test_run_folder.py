@@ -201,6 +201,10 @@ def test_all_steps_or_the_milestones_may_be_meant(tmp_path):
     save(tmp_path, {**kept, 9: {}})
     assert find_steps(folder, "all") == [4, 9, 10]
     assert find_steps(folder, "milestones") == [4, 10]
+    save(tmp_path, {12: {}})
+    folder = RunFolder(epath.Path(tmp_path))
+    assert find_steps(folder, "milestones") == [4, 10, 12]
+    assert find_steps(folder, "milestones", named=True) == [4, 10]
     assert find_steps(folder, "best") == ["best"] and find_steps(folder, "10") == ["10"]
 
 

@@ -5,7 +5,7 @@ from tiny_run import load_config
 
 from gpt1_jax.config import load
 from gpt1_jax.studies.config import AnalysisConfig
-from gpt1_jax.studies.features.config import FeaturesConfig
+from gpt1_jax.studies.words.config import FeaturesConfig
 
 VALID = dict(
     job="surprisal",
@@ -68,15 +68,9 @@ def test_settings_of_features_go_together(overrides):
     [
         ({"init_from": ""}, "--config.init_from=runs/pretrain/NAME"),
         ({"input": ""}, "--config.input=FILE"),
-        ({"input": "a.csv"}, "config.words_column='': of a table name one"),
-        ({"input": "a.doc"}, "config.input='a.doc' must be a text, .txt, or a table"),
-        (
-            {"words_column": "word"},
-            "'a.txt' does not go .* of a .txt file none",
-        ),
         ({**TABLE, "lines_column": "text"}, "name one of the two"),
         ({**TABLE, "rows": "last"}, "config.rows='last' needs lines"),
-        ({"text_column": "item"}, "config.text_column='item' tells the texts"),
+        ({"text_column": "item"}, "config.text_column='item' does nothing without"),
         ({"layers": (1, 1)}, r"config.layers=\(1, 1\) must name no layer twice"),
         ({"rows": "first"}, "config.rows='first'.*words, last, mean"),
         ({"context": "page"}, "config.context='page'.*line"),
@@ -100,7 +94,10 @@ def test_settings_of_features_that_cannot_work_are_refused(overrides, problem):
     [
         ({"init_from": ""}, "--config.init_from=runs/pretrain/NAME"),
         ({"dtype": "float16"}, "config.dtype='float16'"),
-        ({"baseline_init_from": "run"}, "baseline_init_from='run' is the run of"),
+        (
+            {"baseline_init_from": "run"},
+            "config.baseline_init_from='run' name a run twice",
+        ),
         ({"step": "kept"}, "config.step='kept' is now config.step='milestones'"),
         ({"step": "last"}, "config.step='last' must be default, .* all, milestones"),
         ({"tasks": ()}, r"config.tasks=\(\) must name one"),
@@ -130,8 +127,12 @@ def test_impossible_zero_shot_values_are_refused(overrides, problem):
         ({"punctuation": "alone"}, r"punctuation='alone'.*with_word, apart"),
         ({"first_word": "seen"}, r"first_word='seen'.*scored, unscored"),
         ({"output": "a.json"}, r"output='a\.json' must end in \.csv or \.tsv or \.npz"),
-        ({"plot": "a.pdf"}, r"plot='a\.pdf' must end in \.png"),
-        ({"plot": "/dev/stdout"}, r"plot='/dev/stdout' must end in \.png"),
+        ({"figure": "a.gif"}, r"figure='a\.gif' must end in \.png or \.svg or \.pdf"),
+        ({"figure": "/dev/stdout"}, r"figure='/dev/stdout' must end in \.png"),
+        (
+            {"figure": ".svg"},
+            r"figure='\.svg' names no file; .*, such as surprisal\.svg",
+        ),
     ],
     ids=str,
 )

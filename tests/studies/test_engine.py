@@ -9,11 +9,12 @@ import pytest
 from etils import epath
 
 from gpt1_jax.errors import UserError
+from gpt1_jax.report.studies import Study
 from gpt1_jax.runs import lock
 from gpt1_jax.runs import steps as steps_module
 from gpt1_jax.runs.checkpoint_files import NoCheckpoint
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.studies.engine import ScoredRun, StepScores
+from gpt1_jax.studies.engine import KeptScores, ScoredRun
 
 
 class Numbers(NamedTuple):
@@ -46,26 +47,23 @@ def runs(tmp_path, monkeypatch):
     return made
 
 
-def score(examples, scorer, params):
+def score(config, examples, scorer, params):
     """By a scorer that is the run's folder."""
+    predictions = [{"values": examples.values, "by": scorer}]
+    return {"sum": sum(examples.values) + int(params["step"])}, predictions
 
-    def write(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"values": examples.values, "by": scorer}))
 
-    return {"sum": sum(examples.values) + int(params["step"])}, write
+def rows(task, scores):
+    yield {"score": scores["sum"], "error": 0.5}
 
 
 def score_all(folder, runs, most=99, by=score):
     """Scores what is missing, but at most so many; whether all is scored."""
     left = iter(range(most))
-    scores = StepScores(epath.Path(folder), runs, "sums")
+    scores = KeptScores(epath.Path(folder), runs, Study("sums", by, rows, str))
     with lock.owned(epath.Path(folder)):
         done = scores.score_missing(
-            lambda run: run.folder.name,
-            by,
-            lambda task, found: f"{task} {found['sum']}",
-            lambda: next(left, None) is None,
+            None, lambda run: run.folder.name, lambda: next(left, None) is None
         )
     return done, scores
 
@@ -88,8 +86,9 @@ def test_every_task_is_scored_at_every_step_however_often_it_stops(
     (baseline,) = scores.of_run(runs[1])
     assert baseline == {"step": 3, "tasks": {"few": {"sum": 6}, "many": {"sum": 15}}}
     out = capsys.readouterr().out
-    assert "run       step       4  many 16" in out
-    assert out.count("baseline  step       3  few 6") == 1
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "run step 4 many 16.00 ± 0.50" in lines
+    assert lines.count("baseline step 3 few 6.00 ± 0.50") == 1
     written = [{"values": [3, 4, 5], "by": "run"}]
     assert scores.predictions(runs[0], 4, "many") == written
 
@@ -98,11 +97,12 @@ def test_scores_of_something_else_are_refused(runs, tmp_path):
     score_all(tmp_path / "out", runs)
     other = {**runs[0].tasks, "few": Numbers((7,))}
     changed = ScoredRun("run", "", runs[0].opened, [2], other)
+    study = Study("sums", score, rows, str)
     with pytest.raises(UserError, match=r"run/2/few\.json holds .* set of examples"):
-        StepScores(epath.Path(tmp_path / "out"), [changed], "sums")
+        KeptScores(epath.Path(tmp_path / "out"), [changed], study)
     (runs[0].opened.folder / "checkpoints/4/manifest.json").write_text("another")
     with pytest.raises(UserError, match=r"run/4/few\.json holds .* another checkpoint"):
-        StepScores(epath.Path(tmp_path / "out"), runs, "sums")
+        KeptScores(epath.Path(tmp_path / "out"), runs, study)
 
 
 @pytest.mark.parametrize("what", ["a score", "predictions", "lost predictions"])
@@ -138,10 +138,10 @@ def test_a_step_that_the_training_deletes_is_left_out(
             raise NoCheckpoint("no step 4")
         return opened(folder, step)
 
-    def score_and_delete(examples, scorer, params):
+    def score_and_delete(config, examples, scorer, params):
         if params["step"] == 4 and checkpoint.exists():
             checkpoint.rmtree()
-        return score(examples, scorer, params)
+        return score(config, examples, scorer, params)
 
     if at == "listed":
         score_all(tmp_path / "out", runs)

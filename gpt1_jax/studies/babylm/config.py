@@ -10,7 +10,6 @@ from gpt1_jax.config.checks import (
     Files,
     Free,
     Names,
-    Positive,
     Section,
     Step,
     different,
@@ -18,7 +17,7 @@ from gpt1_jax.config.checks import (
     not_empty,
     one_of,
 )
-from gpt1_jax.studies.config import AnalysisConfig
+from gpt1_jax.studies.config import EngineConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +37,7 @@ class BabyLMDataConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BabyLMConfig(AnalysisConfig):
+class BabyLMConfig(EngineConfig):
     """The configuration of BabyLM's evaluation."""
 
     # The step for the full set: "default" (the newest), "newest", "best" or a number.
@@ -53,7 +52,6 @@ class BabyLMConfig(AnalysisConfig):
     # Folders of runs of configs/finetune.py:babylm, .., comma-separated.
     finetuned_dir: Free[Files] = ""
     data: BabyLMDataConfig
-    batch_tokens: Free[Positive[int]] = 2048  # tokens computed together
 
     def __post_init__(self):
         super().__post_init__()

@@ -2,7 +2,8 @@
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -12,6 +13,8 @@ from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
+from gpt1_jax.report.studies import Study
+from gpt1_jax.report.study_scores import draw_scores, scores_table
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.run_folder import RunFolder
@@ -34,19 +37,29 @@ from gpt1_jax.studies.babylm.scores import (
     pipeline_predictions,
     score_part,
 )
-from gpt1_jax.studies.babylm.table import babylm_table, describe_part
-from gpt1_jax.studies.engine import (
-    Scored,
-    ScoredRun,
-    StepScores,
-    score_steps,
-    write_lines,
-)
+from gpt1_jax.studies.engine import KeptScores, ScoredRun, score_steps
 
 _ALL = "all"
 _BACKEND = "causal"  # as the pipeline calls models that read from left to right
 _MAIN = "main"  # the revision of the full set
 _SHOWN = 12  # lines shown of what a submission lacks
+_TITLES = {
+    "blimp": "BLiMP",
+    "blimp_supplement": "BLiMP supplement",
+    "ewok": "EWoK",
+    "entity_tracking": "entity tracking",
+    "wug_adj": "WUG, adjectives",
+    "wug_past": "WUG, past tense",
+    "comps": "COMPS",
+    READING: "reading, eye tracking",
+    AOA: "words of AoA, nats",
+}
+_SELF_PACED = "reading, self-paced"
+_NOTE = (
+    "Accuracy x 100 as a mean over subsets, where answers that tie share the point; "
+    "WUG: Spearman's correlation with people x 100; reading: the share of the variance "
+    "x 100 that surprisal takes away; AoA: the mean surprisal of its words."
+)
 
 _Json = dict[str, Any]
 
@@ -72,18 +85,8 @@ def run(config: BabyLMConfig, workdir: str) -> None:
     finetuned = read_babylm_predictions(
         *map(locate, filter(None, split_paths(config.finetuned_dir)))
     )
-    score_steps(
-        config,
-        workdir,
-        title="BabyLM",
-        load=functools.partial(_open_runs, parts),
-        score=_score,
-        describe=describe_part,
-        table=babylm_table,
-        packages=("jax", "numpy", "scikit-learn", "scipy"),
-        results=_by_revision,
-        finish=functools.partial(_submit, finetuned),
-    )
+    load = functools.partial(_open_runs, parts)
+    _submit(finetuned, config, score_steps(STUDY, config, workdir, load))
 
 
 def _select_parts(config: BabyLMConfig) -> list[str]:
@@ -102,10 +105,15 @@ def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Ite
     runs = []
     for chosen in config.sets:
         step = config.step if chosen == FULL else MILESTONES
-        opened, steps = open_steps(config.init_from, step)
-        loaded = _load_parts(names, chosen, config, opened)
-        if loaded:
-            runs.append(ScoredRun(chosen, config.init_from, opened, steps, loaded))
+        opened, steps = open_steps(config.init_from, step, named=True)
+        revisions = dict.fromkeys(steps, _MAIN)
+        if chosen == FAST:
+            found = find_milestones(RunFolder(opened.folder))
+            revisions = {step: found[step].revision for step in steps}
+        if loaded := _load_parts(names, chosen, config, opened):
+            runs.append(
+                ScoredRun(chosen, config.init_from, opened, steps, loaded, revisions)
+            )
     if not runs:
         raise MissingData(
             "There is no data of any of the tasks; see the lines above, and "
@@ -132,41 +140,43 @@ def _load_parts(
     return loaded
 
 
-def _score(items: Items, score: Scorer, params: Params) -> Scored:
-    """The scores of a part, and a function that writes its predictions."""
-    scores, predictions = score_part(items, score, params)
-    return scores, write_lines(predictions)
+def _score(
+    config: BabyLMConfig, items: Items, score: Scorer, params: Params
+) -> tuple[_Json, list[_Json]]:
+    """The scores of a part, and its predictions."""
+    del config
+    return score_part(items, score, params)
 
 
-# --- results, files and submission ----------------------------------------------
+def _rows(part: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row for a part; two for reading."""
+    row = {"task": _TITLES[part], "score": scores["score"], "error": math.nan}
+    yield row
+    if "self_paced" in scores:
+        yield {**row, "task": _SELF_PACED, "score": 100 * scores["self_paced"]}
 
 
-def _by_revision(scores: StepScores[Items]) -> list[_Json]:
-    """All scores, by set and revision."""
-    revisions = _revisions(scores)
-    return [
-        {
-            "set": run.name,
-            "init_from": run.init_from,
-            "checkpoints": [
-                {"revision": revisions[run.name, each["step"]], **each}
-                for each in scores.of_run(run)
-            ],
-        }
-        for run in scores.runs
-    ]
+def _table(scores: Any, config: BabyLMConfig) -> str:
+    del config
+    return f"{scores_table(scores, ['task'], digits=2)}\n\n{_NOTE}\n"
+
+
+def _figure(scores: Any) -> Any:
+    return draw_scores(scores, "task", "score", panels=True, share=False)
+
+
+STUDY = Study("BabyLM", _score, _rows, _table, _figure, heading="BabyLM's evaluation")
+
+
+# --- files and submission -------------------------------------------------------
 
 
 def _submit(
-    finetuned: Mapping[str, list[int]],
-    folder: epath.Path,
-    config: BabyLMConfig,
-    scores: StepScores[Items],
+    finetuned: Mapping[str, list[int]], config: BabyLMConfig, scores: KeptScores[Items]
 ) -> None:
     """Writes the pipeline's files, and the submission unless something is missing."""
-    revisions = _revisions(scores)
-    submission, missing = _collect(folder, config, finetuned, scores, revisions)
-    path = folder / f"all_full_preds_and_fast_scores_{_BACKEND}.json"
+    submission, missing = _collect(finetuned, config, scores)
+    path = scores.folder / f"all_full_preds_and_fast_scores_{_BACKEND}.json"
     if missing:
         more = f"\n- and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         lines = "".join(f"\n- {each}" for each in missing[:_SHOWN])
@@ -177,36 +187,18 @@ def _submit(
         say(f"Submission: {path}")
 
 
-def _revisions(scores: StepScores[Items]) -> dict[tuple[str, int], str]:
-    """The name of each step, by set: main, or the milestone's."""
-    names = {}
-    for run in scores.runs:
-        milestones = (
-            find_milestones(RunFolder(run.opened.folder)) if run.name == FAST else {}
-        )
-        for step in scores.steps(run):
-            name = milestones[step].revision if milestones else _MAIN
-            names[run.name, step] = name
-    return names
-
-
 def _collect(
-    folder: epath.Path,
-    config: BabyLMConfig,
-    finetuned: Mapping[str, list[int]],
-    scores: StepScores[Items],
-    revisions: Mapping[tuple[str, int], str],
+    finetuned: Mapping[str, list[int]], config: BabyLMConfig, scores: KeptScores[Items]
 ) -> tuple[_Json, list[str]]:
     """Writes `results/` as the pipeline does; the submission, and what it lacks."""
-    top = folder / "results" / scores.runs[0].opened.folder.name
+    top = scores.folder / "results" / scores.runs[0].opened.folder.name
     full: _Json = {"glue": {}}
     fast: dict[str, dict[str, _Json]] = {}  # by part and revision
     sizes: dict[tuple[str, str, str], dict[str, int]] = {}  # set, revision, part
     words: list[_Json] = []  # for the age of acquisition
     for run in scores.runs:
         for checkpoint in scores.of_run(run):
-            step = checkpoint["step"]
-            revision = revisions[run.name, step]
+            step, revision = checkpoint["step"], checkpoint["revision"]
             for name, items in run.tasks.items():
                 predictions = scores.predictions(run, step, name)
                 if name == AOA:

@@ -28,8 +28,8 @@ from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.studies.answers import (
     CANDIDATES,
     Answers,
+    AnswersTask,
     ContextWindows,
-    ZeroShotTask,
     encode_answers,
 )
 from gpt1_jax.tasks.examples import read_records
@@ -271,7 +271,7 @@ def load_part(
 # --- sentences --------------------------------------------------------------------
 
 
-def _sentence_task(part: Part) -> ZeroShotTask:
+def _sentence_task(part: Part) -> AnswersTask:
     """How the items of a part become a context that is read and text that is scored."""
     kinds: Mapping[str, tuple[Callable[[Record], Record], str, str]] = {
         "blimp": (_blimp, "", "{answer}"),
@@ -301,7 +301,7 @@ def _sentence_task(part: Part) -> ZeroShotTask:
             prepare=prepare,
         ),
     )
-    return ZeroShotTask(task, scored, context, mean=False, splits=(_ITEMS,), cut=False)
+    return AnswersTask(task, scored, context, mean=False, splits=(_ITEMS,), cut=False)
 
 
 def _item(

@@ -9,8 +9,7 @@ import numpy as np
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.studies.answer_scores import score_pairs
-from gpt1_jax.studies.answers import Answers
+from gpt1_jax.studies.answers import Answers, score_pairs
 from gpt1_jax.studies.babylm.parts import (
     AOA,
     EYE_TRACKING,

@@ -1,10 +1,9 @@
 """The batches job: what updates read, and which updates read a passage."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpt1_jax.data.files import locate, write_whole
+from gpt1_jax.data.files import locate, write_json_lines
 from gpt1_jax.data.progress import show_line
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs import folder as run_folder
@@ -35,8 +34,7 @@ def run(config: BatchesConfig, workdir: str) -> None:
     else:
         records = [record for step in config.steps for record in text.batch(step)]
     if config.output:
-        lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        write_whole(locate(config.output), "".join(lines))
+        write_json_lines(locate(config.output), records)
         say_wrote(config.output)
         return
     for record in records:

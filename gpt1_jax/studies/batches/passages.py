@@ -55,8 +55,11 @@ def find_passage(
         ways = [("", words[:1], words[1]), (words[0], words[1:], "")]
     elif len(words) > 2:
         ways = [(words[0], words[1:-1], words[-1])]
-    found = {place for each in ways for place in _find(reader, tokenizer, *each)}
-    yield from sorted(found)
+    found: dict[int, int] = {}  # where each begins and, without an end mark, ends
+    for way in ways:
+        for start, end in _find(reader, tokenizer, *way):
+            found[start] = min(end, found.get(start, end))
+    yield from sorted(found.items())
 
 
 def _find(

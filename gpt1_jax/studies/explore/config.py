@@ -20,8 +20,8 @@ class ExploreConfig(RunsConfig):
 
     writes_folder = False
 
-    # The saved steps of each run: "all", "milestones", "newest", "best", "default" (a
-    # fine-tuned run's best, any other run's newest) or a number.
+    # The saved steps of each run: "all", the "milestones" and the newest, "newest",
+    # "best", "default" (a fine-tuned run's best, any other run's newest) or a number.
     step: Steps = ALL
     text: str = _TEXT  # up to 1,000 words, unless input names a file
     # A .txt file with the text.

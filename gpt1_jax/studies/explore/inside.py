@@ -32,6 +32,7 @@ class Inside(NamedTuple):
     sources: np.ndarray  # [L, H, N, S] int32, the tokens that each attends to most
     weights: np.ndarray  # [L, H, N, S] float32; L is 0 for an LSTM
     similarity: np.ndarray  # [L + 1, L + 1], mean cosine of a token's states in layers
+    begins: np.ndarray  # [N] int32, the first token that each can attend to
 
 
 def joined(
@@ -85,21 +86,24 @@ def look_inside(
         tokens[0, : len(window.ids)] = window.ids
         with jax.default_matmul_precision("highest"):
             read = _read(model, vocab_size, num_expected, num_sources, params, tokens)
-        read = Inside(*jax.device_get(read))
-        new = slice(known, len(window.ids))
+        bits, ranks, ids, probs, sources, weights, similarity = jax.device_get(read)
+        begin, new = total - known, slice(known, len(window.ids))
         found.append(
             Inside(
-                read.bits[new],
-                read.ranks[new],
-                read.expected_ids[new],
-                read.expected_probs[new],
-                read.sources[:, :, new] + (total - known),
-                read.weights[:, :, new],
-                read.similarity[:, :, new],
+                bits[new],
+                ranks[new],
+                ids[new],
+                probs[new],
+                sources[:, :, new] + begin,
+                weights[:, :, new],
+                similarity[:, :, new],
+                np.full(len(window.ids) - known, begin, np.int32),
             )
         )
         total += len(window.ids) - known
-    bits, ranks, ids, probs, sources, weights, similarity = zip(*found, strict=True)
+    bits, ranks, ids, probs, sources, weights, similarity, begins = zip(
+        *found, strict=True
+    )
     whole = Inside(
         np.concatenate(bits),
         np.concatenate(ranks),
@@ -108,6 +112,7 @@ def look_inside(
         np.concatenate(sources, axis=2),
         np.concatenate(weights, axis=2),
         np.concatenate(similarity, axis=2).mean(axis=2),
+        np.concatenate(begins),
     )
     for values in (whole.bits, whole.ranks, whole.expected_ids, whole.expected_probs):
         values[0] = 0
@@ -123,7 +128,7 @@ def _read(
     params: Params,
     tokens: jax.Array,
 ) -> list[jax.Array]:
-    """An `Inside` of a window [1, T]; its similarity is [L + 1, L + 1, T]."""
+    """An `Inside` of a window [1, T], but for `begins`, with a similarity a token."""
     output = language_model.apply(model, params, tokens)
     logits = language_model.logits(model, output)[0, :, :vocab_size]
     log_probs = jnp.roll(jax.nn.log_softmax(logits), 1, axis=0)  # of each place's token

@@ -113,6 +113,7 @@ def _run(run: ExploredRun, last_attention_only: bool) -> dict[str, Any]:
         "heads": heads,
         "numSources": sources,
         "sources": _array([i.sources for i in with_attention], "<u2"),
+        "begins": _array(insides[0].begins, "<u2"),
         "weights": _fractions([i.weights for i in with_attention]),
         "similarity": _array([i.similarity for i in insides], "<f4"),
         "numStates": len(insides[0].similarity),

@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt1_jax.report.figures import GUIDE
-from gpt1_jax.report.loss_plot import new_figure
-from gpt1_jax.studies.figures import BARS, scale_updates
+from gpt1_jax.report.plots import BARS, GUIDE, new_figure, scale_updates
 from gpt1_jax.studies.interventions.table import (
     at_last_step,
     chosen_heads,
@@ -28,7 +26,7 @@ def draw_effects(scores: "pd.DataFrame") -> "Figure":
     step, D as each layer's state has it.
 
     Args:
-      scores: as `effect_scores` returns them.
+      scores: the long table of effects.
     """
     groups = [own for _, own in scores.groupby(["run", "task"], sort=False)]
     several = scores["run"].nunique() > 1
@@ -77,9 +75,9 @@ def _grid(scores: "pd.DataFrame", kind: str) -> np.ndarray:
     """Effects [L, columns] at one step."""
     if kind == "layer":
         parts = [scores[scores["kind"] == each] for each in ("attention", "mlp")]
-        return np.stack([part["effect"].to_numpy(float) for part in parts], axis=1)
+        return np.stack([part["score"].to_numpy(float) for part in parts], axis=1)
     own = scores[scores["kind"] == kind]
-    return own.pivot(index="layer", columns="number", values="effect").to_numpy(float)
+    return own.pivot(index="layer", columns="number", values="score").to_numpy(float)
 
 
 def _draw_heads(axes: Any, scores: "pd.DataFrame") -> None:
@@ -112,9 +110,7 @@ def _draw_heads(axes: Any, scores: "pd.DataFrame") -> None:
 def _draw_lens(axes: Any, scores: "pd.DataFrame") -> None:
     """D as each layer's state has it, at one step."""
     own = scores[scores["kind"] == "lens"]
-    axes.errorbar(
-        own["layer"], own["effect"], own["standard_error"], marker="o", **BARS
-    )
+    axes.errorbar(own["layer"], own["score"], own["error"], marker="o", **BARS)
     axes.axhline(0, color=GUIDE, linewidth=0.6)
     axes.set_xticks(range(len(own)))
     axes.set_title("lens", fontsize=9)

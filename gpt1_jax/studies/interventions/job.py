@@ -1,40 +1,25 @@
 """The interventions job: which heads, layers and positions a choice depends on."""
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
-from gpt1_jax.data.files import write_whole
-from gpt1_jax.data.tables import format_table
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.runs.console import say
+from gpt1_jax.report.studies import Study
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.studies.answers import ZeroShotTask
-from gpt1_jax.studies.engine import (
-    Scored,
-    ScoredRun,
-    StepScores,
-    run_and_baseline,
-    score_steps,
-    write_lines,
-)
+from gpt1_jax.studies.answers import AnswersTask
+from gpt1_jax.studies.engine import ScoredRun, runs_and_baselines, score_steps
 from gpt1_jax.studies.interventions.config import InterventionsConfig
 from gpt1_jax.studies.interventions.effects import Effects, find_effects
 from gpt1_jax.studies.interventions.figure import draw_effects
 from gpt1_jax.studies.interventions.prompts import Prompts, load_prompts
-from gpt1_jax.studies.interventions.table import (
-    describe_effects,
-    effect_scores,
-    effects_tables,
-)
+from gpt1_jax.studies.interventions.table import effects_tables
 from gpt1_jax.studies.pairs import fetch_pairs, select_pairs
-
-_CSV = "effects.csv"
 
 
 def run(config: InterventionsConfig, workdir: str) -> None:
@@ -44,8 +29,8 @@ def run(config: InterventionsConfig, workdir: str) -> None:
 
     Args:
       config: the runs, their steps, the pairs and what replaces components.
-      workdir: the folder to make: results.json, tables, effects.csv, predictions, a
-        plot.
+      workdir: the folder to make: results.json, tables, predictions, and a plot beside
+        the effects as a table.
 
     Raises:
       FileExistsError: if the folder holds something else.
@@ -57,37 +42,12 @@ def run(config: InterventionsConfig, workdir: str) -> None:
     tasks = select_pairs(config.tasks, config.data)
     if config.data.source == "hub":
         tasks = fetch_pairs(tasks)
-
-    def score(prompts: Prompts, scorer: Scorer, params: Params) -> Scored:
-        effects = find_effects(
-            scorer.model,
-            scorer.vocab_size,
-            params,
-            prompts.pairs,
-            prompts.clean,
-            method=config.method,
-            num_positions=config.positions,
-            batch_tokens=config.batch_tokens,
-        )
-        return {"effects": [*effect_rows(effects)]}, write_lines(
-            _lines(prompts, effects)
-        )
-
-    score_steps(
-        config,
-        workdir,
-        title="interventions",
-        load=run_and_baseline(functools.partial(_load, tasks)),
-        score=score,
-        describe=describe_effects,
-        table=lambda results: effects_tables(effect_scores(results), config.method),
-        figure=lambda results: draw_effects(effect_scores(results)),
-        finish=_write_csv,
-    )
+    load = runs_and_baselines(functools.partial(_load, tasks))
+    score_steps(STUDY, config, workdir, load)
 
 
 def _load(
-    tasks: Sequence[ZeroShotTask],
+    tasks: Sequence[AnswersTask],
     config: InterventionsConfig,
     run: TrainedRun,
     before: Sequence[ScoredRun[Prompts]],
@@ -106,6 +66,23 @@ def _load(
         )
         for task in tasks
     }
+
+
+def _score(
+    config: InterventionsConfig, prompts: Prompts, scorer: Scorer, params: Params
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The effects of each component; for each pair, D and the effects of heads."""
+    effects = find_effects(
+        scorer.model,
+        scorer.vocab_size,
+        params,
+        prompts.pairs,
+        prompts.clean,
+        method=config.method,
+        num_positions=config.positions,
+        batch_tokens=config.batch_tokens,
+    )
+    return {"effects": [*effect_rows(effects)]}, [*_lines(prompts, effects)]
 
 
 def effect_rows(effects: Effects) -> Iterator[dict[str, Any]]:
@@ -150,7 +127,7 @@ def _mean(name: str, error_name: str, values: np.ndarray) -> dict[str, float | N
     return {name: float(real.mean()), error_name: float(real.std() / len(real) ** 0.5)}
 
 
-def _lines(prompts: Prompts, effects: Effects) -> Iterator[Mapping[str, Any]]:
+def _lines(prompts: Prompts, effects: Effects) -> Iterator[dict[str, Any]]:
     """For each pair what it is, D, and the effect of each head."""
     heads = effects.heads - effects.base[:, None, None]
     for number, example in enumerate(prompts.examples):
@@ -164,11 +141,20 @@ def _lines(prompts: Prompts, effects: Effects) -> Iterator[Mapping[str, Any]]:
         }
 
 
-def _write_csv(
-    folder: epath.Path, config: InterventionsConfig, scores: StepScores[Prompts]
-) -> None:
-    """The long table of all effects."""
-    table = effect_scores(scores.of_runs()).astype(object)
-    rows = table.where(table.notna(), "").to_dict("records")
-    write_whole(folder / _CSV, format_table(rows, ".csv"))
-    say(f"All effects: {folder / _CSV}")
+def _rows(task: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of effects; NaN where there is no number."""
+    for effect in scores["effects"]:
+        row = {key: math.nan if v is None else v for key, v in effect.items()}
+        score, error = row.pop("effect"), row.pop("standard_error")
+        yield {"task": task, "score": score, "error": error, **row}
+
+
+STUDY = Study(
+    "interventions",
+    _score,
+    _rows,
+    lambda scores, config: effects_tables(scores, config.method),
+    draw_effects,
+    packages=("jax", "numpy"),
+    heading="Interventions",
+)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
-from gpt1_jax.studies.answers import Answers, ZeroShotTask
+from gpt1_jax.studies.answers import Answers, AnswersTask
 from gpt1_jax.studies.interventions.config import PromptsDataConfig
 from gpt1_jax.studies.interventions.effects import Pair
 from gpt1_jax.studies.pairs import CUSTOM, load_pairs, select_pairs
@@ -42,7 +42,7 @@ class Prompts:
 
 
 def load_prompts(
-    task: ZeroShotTask, data: PromptsDataConfig, tokenizer: Tokenizer, max_seq_len: int
+    task: AnswersTask, data: PromptsDataConfig, tokenizer: Tokenizer, max_seq_len: int
 ) -> Prompts:
     """Reads the pairs of a task, and the corrupted prompts if they are named.
 

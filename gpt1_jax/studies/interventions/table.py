@@ -1,13 +1,8 @@
-"""Effects of components as a long table, and the Markdown made from it.
+"""The Markdown tables of effects, made from the long table."""
 
-pandas is imported where it is used: it takes a third of a second.
-"""
+from typing import TYPE_CHECKING
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from gpt1_jax.report.markdown import counted, markdown_table
-from gpt1_jax.report.scores import run_names
+from gpt1_jax.report.markdown import escape, markdown_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,38 +32,6 @@ def note_on_effects(method: str) -> str:
     return _NOTE.format(replaced=_REPLACED[method], sign=sign)
 
 
-def effect_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
-    """The long table of effects.
-
-    Args:
-      runs: the job's results: the run, then the baseline if there is one. Each is
-        `{"init_from": .., "kind": .., "checkpoints": [{"step": .., "tasks": {task:
-        {"effects": rows}, ..}}, ..]}`, with the rows of `job.effect_rows`.
-
-    Returns:
-      Columns "run" (a name that tells the two apart), "is_baseline", "step", "task" and
-      those of the rows; NaN where there is no number.
-    """
-    import pandas as pd
-
-    rows = [
-        {
-            "run": name,
-            "is_baseline": number > 0,
-            "step": checkpoint["step"],
-            "task": task,
-            **row,
-        }
-        for number, (run, name) in enumerate(zip(runs, run_names(runs), strict=True))
-        for checkpoint in run["checkpoints"]
-        for task, scores in checkpoint["tasks"].items()
-        for row in scores["effects"]
-    ]
-    table = pd.DataFrame(rows)
-    numbers = [*table.columns[table.columns.get_loc("number") + 1 :]]
-    return table.astype(dict.fromkeys(numbers, float))
-
-
 def at_last_step(scores: "pd.DataFrame") -> "pd.DataFrame":
     """The rows of the last step."""
     return scores[scores["step"] == scores["step"].max()]
@@ -96,31 +59,18 @@ def spread_of_heads(scores: "pd.DataFrame") -> "pd.DataFrame":
     return heads.groupby("step")["held_out"].quantile([0.25, 0.75]).unstack()
 
 
-def describe_effects(task: str, scores: Mapping[str, Any]) -> str:
-    """The effects of a task in one line, for the console."""
-    base = next(row for row in scores["effects"] if row["kind"] == "base")
-    heads = [row for row in scores["effects"] if row["kind"] == "head"]
-    most = max(heads, key=lambda row: abs(row["effect"]))
-    return (
-        f"{task:<26} D {_signed(base['effect'], base['standard_error'])} "
-        f"({counted(int(base['n']), 'pair')}); the head of the largest effect "
-        f"{most['layer']}.{most['number']}: "
-        f"{_signed(most['effect'], most['standard_error'])}"
-    )
-
-
 def effects_tables(scores: "pd.DataFrame", method: str) -> str:
     """The Markdown tables of effects: for each run and task of heads and of layers.
 
     Args:
-      scores: as `effect_scores` returns them, of runs whose texts are escaped.
+      scores: the long table of effects.
       method: what replaced components: "zero", "mean" or "patch".
     """
     several = scores["run"].nunique() > 1
     parts = []
     for (run, task), own in scores.groupby(["run", "task"], sort=False):
         name = f"{task}, {run}" if several else str(task)
-        parts += [f"### {name}", _heads_table(own), _layers_table(own)]
+        parts += [f"### {escape(name)}", _heads_table(own), _layers_table(own)]
     return "\n\n".join([*parts, note_on_effects(method)]) + "\n"
 
 
@@ -132,7 +82,7 @@ def _heads_table(scores: "pd.DataFrame") -> str:
     rows = []
     for kind, name in (("base", "D"), ("clean", "D, clean")):
         own = [by_step[step][by_step[step]["kind"] == kind].iloc[0] for step in steps]
-        rows.append([name, *(_signed(e["effect"], e["standard_error"]) for e in own)])
+        rows.append([name, *(_signed(e["score"], e["error"]) for e in own)])
     if rows[0][1:] == rows[1][1:]:
         rows.pop()
     heads = scores[scores["kind"] == "head"].set_index(["step", "layer", "number"])
@@ -157,8 +107,8 @@ def _layers_table(scores: "pd.DataFrame") -> str:
         rows.append(
             [
                 f"h_{layer}",
-                *(_signed(e["effect"], e["standard_error"]) for e in effects),
-                _signed(after["effect"], after["standard_error"]),
+                *(_signed(e["score"], e["error"]) for e in effects),
+                _signed(after["score"], after["error"]),
             ]
         )
     header = ["layer", "attention", "MLP", "lens"]

@@ -7,14 +7,17 @@ position of the word; the second also their surprisal.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt1_jax.errors import UserError, from_extra
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.studies.reading_times.words import BEFORE, TimedWords
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _OWN = ("length", "log_frequency", "surprisal")
 _BACK = [f"_{back}" for back in range(1, BEFORE + 1)]
@@ -24,12 +27,6 @@ _OTHERS = (  # the predictors except surprisal
 )
 _SURPRISAL = ("surprisal", *("surprisal" + back for back in _BACK))
 _EXACT = 1e-10  # residual of an exact fit, by rounding, as a share of the times
-
-
-def check_statsmodels() -> None:
-    """Raises a MissingPackage error if statsmodels is not installed."""
-    with from_extra("reading", "The job reading_times"):
-        import statsmodels  # noqa: F401
 
 
 def word_surprisals(words: TimedWords, score: Scorer, params: Params) -> np.ndarray:
@@ -76,7 +73,8 @@ def check_times(words: TimedWords, folds: int) -> None:
       UserError: as `reading_gain` does.
     """
     rows = predictors(words, np.zeros(len(words.rows)))
-    _fit_others(_compared(rows, folds))
+    used, splits = _compared(rows, folds)
+    _log_densities(used, _OTHERS, splits)
 
 
 def reading_gain(rows: Sequence[Mapping[str, Any]], folds: int) -> dict[str, Any]:
@@ -96,116 +94,96 @@ def reading_gain(rows: Sequence[Mapping[str, Any]], folds: int) -> dict[str, Any
         all words that a model is fitted to and another for those that it judges, or if
         the models leave nothing of the times over.
     """
-    words = _compared(rows, folds)
-    without, r2_without = _fit_others(words)
-    with_surprisal, r2_with = _fits(words, _OTHERS + _SURPRISAL)
-    gains = with_surprisal - without
-    order = np.argsort(words.numbers, kind="stable")
-    ends = np.cumsum(np.bincount(words.numbers))
-    own = dict(
-        zip(sorted(words.stories), np.split(gains[order], ends[:-1]), strict=True)
-    )
-    by_story = {story: float(own[story].mean()) for story in words.stories}
-    spread = np.std(list(by_story.values()), ddof=1) / np.sqrt(len(by_story))
+    used, splits = _compared(rows, folds)
+    both = _OTHERS, _OTHERS + _SURPRISAL
+    without, with_surprisal = (_log_densities(used, names, splits) for names in both)
+    gains = used.assign(gain=with_surprisal - without)
+    by_story = gains.groupby("story", sort=False)["gain"].mean()
+    r2_without, r2_with = (_r_squared(used, names) for names in both)
     return {
         "n": len(gains),
-        "gain": float(gains.mean()),
-        "gain_error": float(spread),
+        "gain": float(gains["gain"].mean()),
+        "gain_error": float(by_story.sem()),
         "r2_without": r2_without,
         "r2_with": r2_with,
-        "by_story": by_story,
+        "by_story": by_story.to_dict(),
     }
 
 
-class _Compared(NamedTuple):
-    """The N words that are compared."""
+def _compared(
+    rows: Sequence[Mapping[str, Any]], folds: int
+) -> tuple["pd.DataFrame", list[tuple[np.ndarray, np.ndarray]]]:
+    """The words that are not left out, and those fitted to and judged in each fold.
 
-    times: np.ndarray  # [N] milliseconds
-    columns: Mapping[str, np.ndarray]  # [N] each
-    stories: Sequence[str]  # in the order of the words
-    numbers: np.ndarray  # [N] of each word's story, once they are sorted
-    splits: Sequence[tuple[np.ndarray, np.ndarray]]  # words fitted to, words judged
-
-    def names(self, words: np.ndarray) -> str:
-        """The stories of some words, for a message."""
-        found = sorted(self.stories)
-        numbers = np.unique(self.numbers[words])
-        more = f" and {len(numbers) - 3:,} more" if len(numbers) > 3 else ""
-        return ", ".join(repr(found[number]) for number in numbers[:3]) + more
-
-
-def _compared(rows: Sequence[Mapping[str, Any]], folds: int) -> _Compared:
-    """The words that are not left out; refuses too few."""
+    Refuses too few words, or a predictor that says nothing of those judged.
+    """
+    import pandas as pd
     from sklearn.model_selection import GroupKFold
 
-    used = [row for row in rows if not row["left_out"]]
-    stories = list(dict.fromkeys(row["story"] for row in used))
-    names = _OTHERS + _SURPRISAL
-    if len(stories) < 2 or len(used) <= 2 * (len(names) + 1):
+    table = pd.DataFrame(list(rows))
+    used = table[table["left_out"] == ""]
+    num_stories, num_columns = used["story"].nunique(), 1 + len(_OTHERS + _SURPRISAL)
+    if num_stories < 2 or len(used) <= 2 * num_columns:
         raise UserError(
-            f"{len(used)} words of {len(stories)} stories are left with a time and all "
-            f"predictors; models of {len(names) + 1} columns need two stories and "
-            f"{2 * len(names) + 3} words at least."
+            f"{len(used)} words of {num_stories} stories are left with a time and all "
+            f"predictors; models of {num_columns} columns need two stories and "
+            f"{2 * num_columns + 1} words at least."
         )
-    places = {story: number for number, story in enumerate(sorted(stories))}
-    times = np.asarray([row["time"] for row in used])
-    numbers = np.asarray([places[row["story"]] for row in used])
-    return _Compared(
-        times,
-        {name: np.asarray([row[name] for row in used]) for name in names},
-        stories,
-        numbers,
-        list(GroupKFold(min(folds, len(stories))).split(times, groups=numbers)),
-    )
-
-
-def _fits(
-    words: _Compared, names: Sequence[str], least_left: float = 0.0
-) -> tuple[np.ndarray, float]:
-    """Log-likelihoods [N] of the times, each by a model of other stories; and R².
-
-    Args:
-      words: the words.
-      names: the predictors.
-      least_left: the smallest residuals to accept, as a share of the times' size.
-    """
-    from statsmodels.regression.linear_model import OLS
-
-    design = np.column_stack(
-        [np.ones(len(words.times)), *(words.columns[name] for name in names)]
-    )
-    found = np.zeros(len(words.times))
-    for fitted, judged in words.splits:
-        times = words.times[fitted]
-        fit = OLS(times, design[fitted]).fit()
-        variance = fit.ssr / fit.nobs
-        if not variance > least_left**2 * np.mean(times**2):
-            raise UserError(
-                f"In the stories other than {words.names(judged)}, all times are the "
-                f"same or follow exactly from {', '.join(names)}: nothing is left to "
-                "compare. Look at the column of times."
-            )
-        errors = words.times[judged] - fit.predict(design[judged])
-        found[judged] = -0.5 * (np.log(2 * np.pi * variance) + errors**2 / variance)
-    return found, float(OLS(words.times, design).fit().rsquared)
-
-
-def _fit_others(words: _Compared) -> tuple[np.ndarray, float]:
-    """The fits without surprisal, once they can predict other stories."""
-    num_columns = 1 + len(_OTHERS) + len(_SURPRISAL)
-    for fitted, judged in words.splits:
+    folded = GroupKFold(min(folds, num_stories))
+    splits = list(folded.split(used, groups=used["story"].to_numpy()))
+    for fitted, judged in splits:
         if len(fitted) <= num_columns:
             raise UserError(
-                f"The stories other than {words.names(judged)} have {len(fitted)} "
-                f"words, and a model of {num_columns} columns is to be fitted to them; "
-                "it needs more words than columns."
+                f"The {_others(used, judged)} have {len(fitted)} words, and a model of "
+                f"{num_columns} columns is to be fitted to them; it needs more words "
+                "than columns."
             )
         for name in _OTHERS:
-            column = words.columns[name]
+            column = used[name].to_numpy()
             if np.ptp(column) > 0 and not np.ptp(column[fitted]) > 0:
                 raise UserError(
-                    f"In the stories other than {words.names(judged)}, {name} is "
+                    f"In the {_others(used, judged)}, {name} is "
                     f"{column[fitted][0]:g} for all words, so a model that is fitted "
                     "to them can say nothing of words for which it is not."
                 )
-    return _fits(words, _OTHERS, _EXACT)
+    return used, splits
+
+
+def _others(used: "pd.DataFrame", judged: np.ndarray) -> str:
+    """The stories that a model is fitted to, for a message: all but some."""
+    found = used["story"].iloc[judged].unique()
+    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    return f"stories other than {', '.join(map(repr, found[:3]))}{more}"
+
+
+def _log_densities(
+    used: "pd.DataFrame",
+    names: Sequence[str],
+    splits: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> np.ndarray:
+    """Log-likelihoods of the times, [N] nats, each by a model of other stories."""
+    from sklearn.linear_model import LinearRegression
+
+    design, times = used[[*names]].to_numpy(), used["time"].to_numpy()
+    found = np.zeros(len(used))
+    for fitted, judged in splits:
+        model = LinearRegression().fit(design[fitted], times[fitted])
+        variance = np.mean((times[fitted] - model.predict(design[fitted])) ** 2)
+        least = _EXACT if names == _OTHERS else 0.0
+        if not variance > least**2 * np.mean(times[fitted] ** 2):
+            raise UserError(
+                f"In the {_others(used, judged)}, all times are the same or follow "
+                f"exactly from {', '.join(names)}: nothing is left to compare. Look at "
+                "the column of times."
+            )
+        errors = times[judged] - model.predict(design[judged])
+        found[judged] = -0.5 * (np.log(2 * np.pi * variance) + errors**2 / variance)
+    return found
+
+
+def _r_squared(used: "pd.DataFrame", names: Sequence[str]) -> float:
+    """R² of the times by a model that is fitted to all of them."""
+    from sklearn.linear_model import LinearRegression
+
+    design, times = used[[*names]].to_numpy(), used["time"].to_numpy()
+    return float(LinearRegression().fit(design, times).score(design, times))

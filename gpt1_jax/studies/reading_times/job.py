@@ -1,40 +1,42 @@
 """The reading-times job: does surprisal say how long people read a word?"""
 
 import functools
-from collections.abc import Sequence
-
-from etils import epath
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from gpt1_jax.config.pretrain import PretrainConfig
-from gpt1_jax.data.files import write_whole
-from gpt1_jax.data.tables import format_table
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.markdown import counted
+from gpt1_jax.report.studies import Study
+from gpt1_jax.report.study_scores import draw_scores, scores_table
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.studies.engine import (
-    Scored,
-    ScoredRun,
-    run_and_baseline,
-    score_steps,
-)
+from gpt1_jax.studies.engine import ScoredRun, runs_and_baselines, score_steps
 from gpt1_jax.studies.reading_times.config import ReadingTimesConfig
-from gpt1_jax.studies.reading_times.figure import draw_gains
 from gpt1_jax.studies.reading_times.gain import (
-    check_statsmodels,
     check_times,
     predictors,
     reading_gain,
     word_surprisals,
 )
-from gpt1_jax.studies.reading_times.table import TASK, describe_gain, gains_table
 from gpt1_jax.studies.reading_times.words import (
     Frequency,
     TimedWords,
     count_words,
     load_timed_words,
+)
+
+TASK = "reading_times"
+ALL_STORIES, GAINS = "all stories", "gain x 1000"
+_LABEL = "gain ± standard error, nats per word x 1000"
+_R2 = {"r2_without": "R² x 100, without", "r2_with": "R² x 100, with surprisal"}
+_NOTE = (
+    "The gain in log-likelihood, nats per word, of a model of reading times with "
+    "surprisal over one without, on stories that neither was fitted to; the standard "
+    "error is that over stories. R² is of models fitted to all words."
 )
 
 
@@ -55,28 +57,54 @@ def run(config: ReadingTimesConfig, workdir: str) -> None:
         configuration, of other checkpoints or of other words.
       Stopped: after a signal, once the scores at hand are saved.
     """
-    check_statsmodels()
+    score_steps(STUDY, config, workdir, runs_and_baselines(_load))
 
-    def score(words: TimedWords, score: Scorer, params: Params) -> Scored:
-        rows = predictors(words, word_surprisals(words, score, params))
 
-        def write(path: epath.Path) -> None:
-            table = ({k: "" if v is None else v for k, v in r.items()} for r in rows)
-            write_whole(path.with_suffix(".csv"), format_table(table, ".csv"))
+def _score(
+    config: ReadingTimesConfig, words: TimedWords, score: Scorer, params: Params
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The gain, and all predictors of each word."""
+    rows = predictors(words, word_surprisals(words, score, params))
+    table = [{k: "" if v is None else v for k, v in row.items()} for row in rows]
+    return reading_gain(rows, config.folds), table
 
-        return reading_gain(rows, config.folds), write
 
-    score_steps(
-        config,
-        workdir,
-        title="reading times",
-        load=run_and_baseline(_load),
-        score=score,
-        describe=lambda name, scores: describe_gain(scores),
-        table=gains_table,
-        figure=draw_gains,
-        packages=("jax", "numpy", "scikit-learn", "statsmodels"),
-    )
+def _rows(task: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rows of the gain, of R² without and with surprisal, and of each story's gain."""
+    row = {"measure": GAINS, "story": ALL_STORIES, "words": scores["n"]}
+    gain, error = 1000 * scores["gain"], 1000 * scores["gain_error"]
+    yield {**row, "score": gain, "error": error}
+    for name, measure in _R2.items():
+        value = {"score": 100 * scores[name], "error": math.nan}
+        yield {**row, "measure": measure, **value}
+    for story, gain in scores["by_story"].items():
+        yield {**row, "story": story, "score": 1000 * gain, "error": math.nan}
+
+
+def _table(scores: Any, config: ReadingTimesConfig) -> str:
+    del config
+    whole = scores[scores["story"] == ALL_STORIES]
+    return f"{scores_table(whole, ['measure', 'words'], digits=2)}\n\n{_NOTE}\n"
+
+
+def _figure(scores: Any) -> Any:
+    """The gain over updates; at one step that of each story too."""
+    gains = scores[scores["measure"] == GAINS]
+    if gains["step"].nunique() > 1:
+        gains = gains[gains["story"] == ALL_STORIES]
+    return draw_scores(gains, "story", _LABEL, [0])
+
+
+STUDY = Study(
+    "reading-times",
+    _score,
+    _rows,
+    _table,
+    _figure,
+    suffix=".csv",
+    packages=("jax", "numpy", "scikit-learn"),
+    heading="Reading times",
+)
 
 
 def _load(

@@ -18,19 +18,10 @@ import numpy as np
 
 from gpt1_jax.config.reading import DEFAULT_WORDS
 from gpt1_jax.data.documents import text_documents
-from gpt1_jax.data.records import (
-    read_number,
-    read_rows,
-    require_column,
-)
+from gpt1_jax.data.records import read_number, read_rows, require_column
 from gpt1_jax.data.text_files import format_of
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import (
-    ReadingWindow,
-    Word,
-    encode_whole,
-    reading_windows,
-)
+from gpt1_jax.data.words import ReadingWindow, Word, encode_whole, reading_windows
 from gpt1_jax.errors import UserError
 from gpt1_jax.studies.answers import ContextWindows
 from gpt1_jax.studies.reading_times.config import (
@@ -42,6 +33,8 @@ BEFORE = 2  # how many preceding words add their predictors to a word's
 NO_TIME, PUNCTUATION, UNKNOWN = "no time", "punctuation", "unknown"
 TOO_EARLY, AFTER_UNKNOWN = "without two words before", "after an unknown one"
 _MOST = 1e15  # of a number in the table: sums of squares stay finite, positions exact
+# The columns of numbers, and the least of each.
+_NUMBERS = {"position": 0.0, "time": 0.0, "length": 0.0, "log_frequency": -_MOST}
 # From the first letter or digit to the last. A pattern for the characters around them
 # would take quadratic time on a run of other characters.
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
@@ -73,10 +66,7 @@ class TimedWords:
 
     def content_digest(self) -> str:
         """The SHA-256, in hexadecimal, of the rows and of the tokens."""
-        digest = hashlib.sha256(b"[")
-        for number, row in enumerate(self.rows):
-            digest.update((", " * bool(number) + json.dumps(row)).encode())
-        digest.update(b"]")
+        digest = hashlib.sha256(json.dumps([*self.rows]).encode())
         for window in self.windows:
             ids = [window.num_context, *window.ids]
             digest.update(np.asarray(ids, np.int32).tobytes())
@@ -136,20 +126,18 @@ def _read_table(
     data: ReadingTimesDataConfig, source: str, with_times: bool
 ) -> list[dict[str, Any]]:
     """The rows of a table in the order of the stories."""
-    rows: list[dict[str, Any]] = []
     # A table of another ending has tabs, as Natural Stories' .tok has.
-    for where, cells in read_rows(source, format_of(source) or "tsv"):
-        rows.append(_read_row(data, cells, where, with_times))
+    rows = [
+        _read_row(data, cells, where, with_times)
+        for where, cells in read_rows(source, format_of(source) or "tsv")
+    ]
     if not rows:
         raise UserError(f"{source} holds no words, only the names of columns.")
     if data.position:
         order: dict[str, int] = {}
-        rows.sort(
-            key=lambda row: (
-                order.setdefault(row["story"], len(order)),
-                row["position"],
-            )
-        )
+        for row in rows:
+            order.setdefault(row["story"], len(order))
+        rows.sort(key=lambda row: (order[row["story"]], row["position"]))
     elif data.context:
         _follow_contexts(rows)
     else:
@@ -210,47 +198,32 @@ def _read_row(
     with_times: bool,
 ) -> dict[str, Any]:
     """A row of the table, with its own names."""
-
-    def number(column: str, least: float) -> float | None:
-        value = read_number(cells, column, where)
-        if value is not None and not least <= value <= _MOST:
-            raise UserError(
-                f"{where}: the column {column!r} holds {cells[column]!r:.40}, neither "
-                f"NA nor a number from {least:g} to {_MOST:g}."
-            )
-        return value
-
     cell = require_column(cells, data.word, where)
     word = "" if cell is None else str(cell).strip()
     if not word:
         raise UserError(f"{where}: the column {data.word!r} holds no word.")
     row: dict[str, Any] = {
         "story": str(require_column(cells, data.story, where)),
-        "position": 0,
         "word": word,
         "where": where,
+        "context": str(cells.get(data.context, "")).strip() if data.context else "",
     }
+    for name in _NUMBERS if with_times else ("position",):
+        column = getattr(data, name)
+        row[name] = value = read_number(cells, column, where) if column else None
+        if value is not None and not _NUMBERS[name] <= value <= _MOST:
+            raise UserError(
+                f"{where}: the column {column!r} holds {cells[column]!r:.40}, neither "
+                f"NA nor a number from {_NUMBERS[name]:g} to {_MOST:g}."
+            )
     if data.position:
-        position = number(data.position, 0)
-        if position is None:
-            raise UserError(f"{where}: the column {data.position!r} is empty.")
-        if not position.is_integer():
+        if row["position"] is None or not row["position"].is_integer():
             raise UserError(
                 f"{where}: the column {data.position!r} holds "
                 f"{cells[data.position]!r:.40}, not the whole number of a word."
             )
-        row["position"] = int(position)
-    if not with_times:
-        return row
-    return {
-        **row,
-        "context": str(cells.get(data.context, "")).strip() if data.context else "",
-        "time": number(data.time, 0),
-        "length": number(data.length, 0) if data.length else None,
-        "log_frequency": (
-            number(data.log_frequency, -_MOST) if data.log_frequency else None
-        ),
-    }
+        row["position"] = int(row["position"])
+    return row
 
 
 def _compare_words(

@@ -1,11 +1,10 @@
 """The verification job: do saved states come from the training that they claim?
 
-For a run folder, everything is compared with what was saved beside the states; for an
-exported folder, with the table that it carries (`interop/trajectory.py`). Whoever
-changes states can change either, so that only shows that a folder is whole. Losses and
-training that are computed again, or a table that is kept elsewhere, show more; the last
-sentence says which of them a verdict rests on. Other facts, such as how far the
-parameters have moved, are displayed and decide nothing.
+For a run folder, states are compared with what was saved beside them; for an exported
+folder, with the table that it carries (`interop/trajectory.py`). Whoever changes states
+can change either, so that only shows that a folder is whole. Losses and training that
+are computed again, or a table that is kept elsewhere, show more; the last sentence says
+which of them a verdict rests on. How far the parameters have moved decides nothing.
 """
 
 import dataclasses
@@ -18,10 +17,8 @@ import jax
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import load_values, read_json
 from gpt1_jax.data.files import files_below, is_remote, locate, sha256, write_json
-from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import VERIFICATION
@@ -37,27 +34,16 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
     newest_metadata,
-    read_metadata,
     read_scores,
     saved_steps,
 )
 from gpt1_jax.runs.checkpoints import SavedParams, read_params
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.milestones import (
-    Milestone,
-    Milestones,
-    read_milestone,
-    schedule_milestones,
-)
+from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.open import TrainedRun, check_sizes
 from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.runs.pretrained import Pretrained, read_pretrained
-from gpt1_jax.runs.resume import (
-    DOCUMENTS_FILE,
-    differing_documents,
-    refuse_changes,
-    tree_digest,
-)
+from gpt1_jax.runs.resume import refuse_changes, tree_digest
 from gpt1_jax.runs.run_folder import find_folders
 from gpt1_jax.studies.verify.config import VerifyConfig
 from gpt1_jax.studies.verify.trajectory import (
@@ -73,8 +59,11 @@ from gpt1_jax.training.fit import Run
 _LOSS_TOLERANCE = 1e-3  # nats per token
 _PARAMS_TOLERANCE = 0.05  # share of the distance that the parameters moved
 _SHORT = 12  # digits of a digest in the table
-# A folder with one of these files holds the model of one exported step.
-_MODEL_FILES = (hugging_face.CONFIG_FILE, openai.SHAPES_FILE)
+# What reads the model of an exported step, by the file that marks its folder.
+_READERS: Mapping[str, Callable[[epath.Path], Any]] = {
+    hugging_face.CONFIG_FILE: hugging_face.read_model,
+    openai.SHAPES_FILE: openai.read_shards,
+}
 # Nothing reads files with these endings beside a model, but for a tokenizer's.
 _NOTES = (".log", ".out", ".err", ".md", ".txt")
 _TOKENIZER_NOTES = ("merges.txt", "vocab.txt")
@@ -85,6 +74,8 @@ _KINDS_OF_FILES = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+
+Row = dict[str, Any]  # a saved state: "step", "name", "problems" and its other facts
 
 
 def run(config: VerifyConfig, workdir: str) -> None:
@@ -103,22 +94,26 @@ def run(config: VerifyConfig, workdir: str) -> None:
         output = locate(config.output)
         check_output_file(output, "--config.output=FILE", config.table)
     tables = read_trajectories(locate(config.table)) if config.table else []
-    folders = [each for name in config.folders for each in _find_members(name)]
     members = []
-    for folder in folders:
+    for folder in [each for name in config.folders for each in _find_members(name)]:
+        member: dict[str, Any] = {"folder": _from_here(folder), "steps": []}
+        problems: list[str] = []
         try:
             _refuse_irregular(folder)
             is_export = (folder / TRAJECTORY_FILE).exists()
-            member = _check_export(folder) if is_export else _check_run(config, folder)
+            checked = _check_export(folder) if is_export else _check_run(config, folder)
+            problems += checked.pop("problems")
+            member |= checked
         except (UserError, OSError) as error:
-            member = _member(folder, [], [str(error)])
+            problems.append(str(error))
         if tables and member["steps"]:
-            _compare(member, tables, config.table)
-        members.append(member)
-        say(_describe(member))
+            problems += _compare(member, tables, config.table)
+        for row in member["steps"]:
+            problems += [f"{row['name']}: {each}" for each in row["problems"]]
+        members.append({**member, "problems": problems})
+        say(_describe(members[-1]))
     if config.output:
-        table = {**VERIFICATION.stamp(), "folders": members}
-        write_json(locate(config.output), table)
+        write_json(locate(config.output), {**VERIFICATION.stamp(), "folders": members})
         say_wrote(config.output)
     wrong = [member["folder"] for member in members if member["problems"]]
     if wrong:
@@ -199,193 +194,123 @@ def _refuse_file(path: str) -> None:
         )
 
 
-def _member(
-    folder: epath.Path,
-    steps: Sequence[Mapping[str, Any]],
-    problems: Sequence[str],
-    about: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The findings on a folder, as JSON values.
-
-    Args:
-      folder: the run folder or export.
-      steps: for each saved step "step", "name", "problems" and its other facts.
-      problems: the problems of the folder itself.
-      about: "kind", "seed" and other facts about the run.
-    """
-    in_steps = [
-        f"{row['name']}: {problem}" for row in steps for problem in row["problems"]
-    ]
-    return {
-        "folder": _from_here(folder),
-        **(about or {}),
-        "steps": list(steps),
-        "problems": [*problems, *in_steps],
-    }
-
-
 def _from_here(folder: epath.Path) -> str:
     """A folder as the user may have named it: relative if it lies below."""
     here = os.path.join(os.getcwd(), "")
     return os.fspath(folder).removeprefix(here)
 
 
-class _States:
-    """The states of one training that were read so far, in order."""
+def _add_state(
+    rows: Sequence[Row], row: Row, params: Params, said: Mapping[str, Any]
+) -> None:
+    """Adds the digest of a state's parameters to its row, and what is wrong with it.
+
+    Args:
+      rows: those of the states before, in the same training.
+      row: the state's own.
+      params: the language model's parameters.
+      said: the record saved about the step, as in `describe_trajectory`.
+    """
+    row["params_digest"] = digest = tree_digest(params)
+    row["learning_rate_sum"] = rate = said.get("learning_rate_sum")
+    if not said["params_digest"]:
+        row["problems"].append("was saved without a digest of its parameters")
+    elif said["params_digest"] != digest:
+        row["problems"].append(
+            f"holds parameters with digest {digest[:_SHORT]}, not "
+            f"{said['params_digest'][:_SHORT]}, with which it was saved"
+        )
+    same = next((each for each in rows if each.get("params_digest") == digest), None)
+    if same and (rate is None or same["learning_rate_sum"] != rate):
+        row["problems"].append(f"holds the same parameters as {same['name']}")
+
+
+class _Distances:
+    """How far parameters have moved from the first state read, and the last."""
 
     def __init__(self) -> None:
-        self._ends: tuple[Params, Params] | None = None  # the first and the last read
-        self._seen: dict[str, Mapping[str, Any]] = {}
+        self._ends: tuple[Params, Params] | None = None
 
-    def compare(
-        self, row: dict[str, Any], params: Params, said: Mapping[str, Any]
-    ) -> None:
-        """Adds to a row its digest, the distance its parameters moved and its problems.
-
-        Args:
-          row: the step's row.
-          params: the language model's parameters.
-          said: the record saved about the step, as in `describe_trajectory`.
-        """
-        row["params_digest"] = digest = tree_digest(params)
-        if not said["params_digest"]:
-            row["problems"].append("was saved without a digest of its parameters")
-        elif said["params_digest"] != digest:
-            row["problems"].append(
-                f"holds parameters with digest {digest[:_SHORT]}, not "
-                f"{said['params_digest'][:_SHORT]}, with which it was saved"
-            )
+    def add_to(self, row: Row, params: Params) -> None:
+        """Adds the distances of a state's parameters to its row."""
         first, before = self._ends or (params, params)
         row["from_first"] = distance(first, params)
         row["from_before"] = distance(before, params)
         self._ends = first, params
-        same = self._seen.setdefault(digest, {**said, "name": row["name"]})
-        rates = same.get("learning_rate_sum"), said.get("learning_rate_sum")
-        if same["name"] != row["name"] and (None in rates or rates[0] != rates[1]):
-            row["problems"].append(f"holds the same parameters as {same['name']}")
 
 
 # --- run folders ----------------------------------------------------------------------
 
 
 def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
-    """Checks all saved steps of a run."""
+    """Checks all saved steps of a run.
+
+    Returns:
+      "kind", "seed", "tokenizer", "text", "steps", the "problems" of the folder itself,
+      and what `_compute_again` adds.
+    """
     run = read_pretrained(folder)
     if run is None:
         raise UserError("not a pre-training run; only these are verified")
     tokenizer = load_tokenizer(folder / "tokenizer")
+    rows: list[Row] = []
+    distances, text, problems = _Distances(), None, []
+    read: list[Mapping[str, Any]] = []  # metadata
     steps = saved_steps(folder)
-    problems = list(_missing(run, steps))
-    if not steps:
-        problems.append("it holds no saved step")
-    rows: list[dict[str, Any]] = []
-    states = _States()
-    about: dict[str, Any] = {
-        "kind": run.config.model.kind,
-        "seed": run.config.seed,
-        "tokenizer": tokenizer.digest,
-        "text": None,
-    }
     for step in steps:
-        row: dict[str, Any] = {"step": step, "name": f"step {step}", "problems": []}
-        rows.append(row)
-        saved = None
+        row: Row = {"step": step, "name": f"step {step}", "problems": []}
         try:
             saved = read_params(folder, step)
             trajectory = describe_trajectory(run, {step: saved.metadata})
-            said = trajectory["steps"][str(step)]
             row["milestone"] = read_milestone(saved.metadata) is not None
+            said = trajectory["steps"][str(step)]
             row["problems"] += _contradictions(run, tokenizer, saved, said)
         except Exception as error:
-            known = isinstance(error, UserError | OSError)
-            if not known and step in saved_steps(folder):
+            if _say_if_deleted(folder, step):
+                continue
+            if not isinstance(error, UserError | OSError):
                 raise
-            row["problems"].append(str(error))
-            saved = None
-        if row["problems"] and step not in saved_steps(folder):
-            row |= {"deleted": True, "problems": []}
+            rows.append({**row, "problems": [str(error)]})
             continue
-        if saved is None:
+        if row["problems"] and _say_if_deleted(folder, step):
             continue
-        about["text"] = about["text"] or trajectory["text"]
-        if trajectory["text"] != about["text"]:
+        text = text or trajectory["text"]
+        if trajectory["text"] != text:
             row["problems"].append("was saved with another text than the first step")
-        row |= {"valid_loss": said["valid_loss"], "text_read": said["text_read"]}
-        states.compare(row, saved.params, said)
+        row |= {key: said[key] for key in ("valid_loss", "text_read")}
+        _add_state(rows, row, saved.params, said)
+        distances.add_to(row, saved.params)
+        rows.append(row)
+        read.append(saved.metadata)
+    if not rows:
+        problems.append("it holds no saved step")
+    elif len(read) == len(steps):
+        problems += _missing(read)
+    again = {}
     if config.losses or config.retrain_step:
         try:
-            about |= _compute_again(config, run, rows)
+            again = _compute_again(config, run, rows)
         except (UserError, OSError) as error:
             problems.append(f"nothing could be computed again: {error}")
-    return _member(folder, rows, problems, about)
+    about = {"kind": run.config.model.kind, "seed": run.config.seed}
+    about |= {"tokenizer": tokenizer.digest, "text": text, "steps": rows}
+    return {**about, "problems": problems, **again}
 
 
-def _text_size(run: Pretrained) -> SplitCounts | None:
-    """Tokens and words of the training text; None if they are not recorded."""
-    match [session["text"] for session in run.sessions[-1:]]:
-        case [{"tokens": int(tokens), "words": int(words)}] if tokens > 0 <= words:
-            return SplitCounts(0, tokens, words, 0)
-    return None
-
-
-def _milestones(run: Pretrained, config: PretrainConfig | None) -> Milestones | None:
-    """The milestones of a run with a configuration; None if they are not known."""
-    unit, amounts = config.checkpoint.milestones if config else ("", ())
-    size = _text_size(run) or (SplitCounts(0, 1, 1, 0) if unit != "words" else None)
-    if not (config and size and run.num_steps):
-        return None
-    return schedule_milestones(unit, amounts, run.tokens_per_step, size, run.num_steps)
-
-
-def _saved_config(metadata: Mapping[str, Any]) -> PretrainConfig | None:
-    """The configuration that a step was saved with; None if it cannot be read."""
-    try:
-        config = load_values(metadata.get("config", {}))
-    except (ValueError, RecursionError):
-        return None
-    return config if isinstance(config, PretrainConfig) else None
-
-
-def _missing(run: Pretrained, steps: Sequence[int]) -> Iterator[str]:
-    """The milestones that the run must have passed and does not hold.
-
-    A run may get other milestones when it resumes. A milestone was kept if the saved
-    states before and after its step both name it.
-    """
-    named: dict[int, Mapping[int, Milestone]] = {}  # by step, the milestones of its run
-    for step in steps:
-        try:
-            config = _saved_config(read_metadata(run.folder, step))
-        except UserError:  # reported with its state
-            continue
-        if milestones := _milestones(run, config):
-            named[step] = milestones.by_step
-    if now := _milestones(run, run.config):
-        named.setdefault(run.step + 1, now.by_step)
-    # A state is evaluated once it is saved, and so are those before it.
-    last = max([*steps, *run.series(LOWEST_LOSS.metric)[0]], default=-1)
-    # A run that takes over an optimizer does not save the state that it starts from.
-    first = run.taken_over + 1 if run.taken_over else 0
-    for step in sorted({each for by_step in named.values() for each in by_step}):
-        before = [named[each] for each in sorted(named) if each < step][-1:]
-        after = [named[each] for each in sorted(named) if each >= step][:1]
-        always = all(step in by_step for by_step in (*before, *after))
-        if always and first <= step <= last and step not in steps:
-            amount, unit = (*before, *after)[0][step]
-            name = f"step {amount}" if unit == "steps" else f"{amount:,} {unit}"
-            yield f"{name} is missing, a milestone"
+def _say_if_deleted(folder: epath.Path, step: int) -> bool:
+    """Whether the training has deleted a step meanwhile, with a line that says so."""
+    deleted = step not in saved_steps(folder)
+    if deleted:
+        say(f"Step {step} of {folder} was deleted meanwhile, and is left out.")
+    return deleted
 
 
 def _contradictions(
-    run: Pretrained,
-    tokenizer: Tokenizer,
-    saved: SavedParams,
-    said: Mapping[str, Any],
+    run: Pretrained, tokenizer: Tokenizer, saved: SavedParams, said: Mapping[str, Any]
 ) -> Iterator[str]:
     """Contradictions between a saved step and the run, or within the step."""
     step, metadata, model = saved.step, saved.metadata, run.model
-    index = metadata.get("data", {}).get("next_index")
-    if index != step:
+    if (index := metadata.get("data", {}).get("next_index")) != step:
         yield f"holds the state of step {index!r:.40}"
     try:
         refuse_changes(metadata.get("config", {}), run.config.to_dict(), "it")
@@ -396,38 +321,40 @@ def _contradictions(
         yield str(error)
     if metadata.get("tokenizer") != tokenizer.digest:
         yield "was saved with another tokenizer than the run's"
-    if index != step:
-        return  # the rest is not the step's either
-    milestones = _milestones(run, _saved_config(metadata))
-    expected = milestones.metadata(step) if milestones else metadata
-    keys = ("text_read", "milestone") if _text_size(run) else ("milestone",)
-    for key in keys:
-        if key in metadata and metadata[key] != expected.get(key):
-            yield (
-                f"says {key}={metadata[key]!r:.60}, not {expected.get(key)!r:.60} as "
-                f"this run's step {step} has it"
-            )
     loss, score = said["valid_loss"], read_scores(run.folder, step).get(LOWEST_LOSS)
     if None not in (loss, score) and loss != score:
         yield f"has validation loss {score} beside its state, {loss} in metrics.jsonl"
 
 
+def _missing(saved: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The milestones between others that the run does not hold.
+
+    A run may get other milestones when it resumes, so only those count that are in the
+    configurations of all saved states.
+
+    Args:
+      saved: the metadata of all saved states.
+    """
+    held = {each.amount for each in map(read_milestone, saved) if each}
+    planned = [load_values(each["config"]).checkpoint.milestones for each in saved]
+    for unit, amount in sorted(
+        set.intersection(*({(unit, a) for a in each} for unit, each in planned))
+    ):
+        if min(held, default=0) < amount < max(held, default=0) and amount not in held:
+            name = f"step {amount}" if unit == "steps" else f"{amount:,} {unit}"
+            yield f"{name} is missing, a milestone"
+
+
 def _compute_again(
-    config: VerifyConfig, run: Pretrained, rows: Sequence[dict[str, Any]]
+    config: VerifyConfig, run: Pretrained, rows: Sequence[Row]
 ) -> dict[str, Any]:
     """Computes validation losses, and trains, again; adds what differs to the rows.
 
     Returns:
-      "text_again": True, and if it has trained "trained_again": "from" and "to", a step
-      each, "bit_for_bit", and "difference" of the parameters as a share of the distance
-      that they moved.
+      If it has trained, "trained_again": "from" and "to", a step each, "bit_for_bit",
+      and "difference" of the parameters as a share of the distance that they moved.
     """
-    there = set(saved_steps(run.folder))  # the run may be training, and deletes some
-    sound = {
-        row["step"]: row
-        for row in rows
-        if row["step"] in there and "params_digest" in row and not row["problems"]
-    }
+    sound = {row["step"]: row for row in rows if not row["problems"]}
     if not sound:
         raise UserError("no saved step is sound")
     ends = _training_steps(config, sound) if config.retrain_step else None
@@ -439,52 +366,33 @@ def _compute_again(
     devices.configure(settings.train.matmul_precision, settings.train.compilation_cache)
     prepared, *_ = prepare_run(settings, run.folder, None)
     prepared.identity.check(newest_metadata(run.folder), run.folder)
-    _check_documents(prepared)
     scored = [step for step, row in sound.items() if row["valid_loss"] is not None]
-    for step in _spread(scored, config.losses):
+    count = min(config.losses, len(scored))  # spread from the last to the first
+    for place in np.linspace(len(scored) - 1, 0, count).round():
+        step = scored[int(place)]
         try:
             _validate(prepared, sound[step])
         except (UserError, OSError):
-            if step in saved_steps(run.folder):
+            if not _say_if_deleted(run.folder, step):
                 raise
-            sound[step]["deleted"] = True
-    trained = _train_again(prepared, sound, *ends) if ends else {}
-    return {"text_again": True, **trained}
+    return _train_again(prepared, sound, *ends) if ends else {}
 
 
-def _check_documents(run: Run) -> None:
-    """Refuses a list of documents that does not match the text's own."""
-    file, now = run.folder / DOCUMENTS_FILE, run.identity.documents
-    saved = read_json(file) if now and file.exists() else {}
-    if saved and list(saved.values()) != list(now.values()):
-        raise UserError(
-            f"{file} is not of the text that the run has read: "
-            f"{differing_documents(saved, now)[0]}"
-        )
-
-
-def _training_steps(config: VerifyConfig, sound: Mapping[int, Any]) -> tuple[int, int]:
+def _training_steps(config: VerifyConfig, sound: Mapping[int, Row]) -> tuple[int, int]:
     """The saved step to train from, and the milestone after it."""
     first = int(config.retrain_step)
     milestones = [step for step, row in sound.items() if row["milestone"]]
-    last = min((step for step in milestones if step > first), default=-1)
-    if first in sound and last in sound:
-        return first, last
+    later = [step for step in milestones if step > first]
+    if first in sound and later:
+        return first, min(later)
     possible = sorted(step for step in sound if step < max(milestones, default=-1))
     raise UserError(
         f"config.retrain_step={config.retrain_step!r} must be a sound saved step with "
-        "a sound milestone after it; "
-        + (f"those are {possible}." if possible else "there is none.")
+        f"a sound milestone after it; those are {possible}."
     )
 
 
-def _spread(steps: Sequence[int], count: int) -> list[int]:
-    """Picks `count` of some steps, from the last to the first, evenly spaced."""
-    places = np.linspace(len(steps) - 1, 0, min(count, len(steps))).round()
-    return [steps[int(place)] for place in places]
-
-
-def _validate(run: Run, row: dict[str, Any]) -> None:
+def _validate(run: Run, row: Row) -> None:
     """Computes the validation loss of a saved step again."""
     params = read_params(run.folder, row["step"]).params
     mesh, shapes = run.computation.mesh, run.computation.shapes
@@ -499,7 +407,7 @@ def _validate(run: Run, row: dict[str, Any]) -> None:
 
 
 def _train_again(
-    run: Run, sound: Mapping[int, dict[str, Any]], first: int, last: int
+    run: Run, sound: Mapping[int, Row], first: int, last: int
 ) -> dict[str, Any]:
     """Trains from a saved step to a later one, and compares the results."""
     say(f"Training from step {first} to step {last} again.")
@@ -522,57 +430,59 @@ def _train_again(
 
 
 def _check_export(folder: epath.Path) -> dict[str, Any]:
-    """Checks an exported step, or all that were exported together."""
+    """Checks an exported step, or all that were exported together.
+
+    Returns:
+      As `_check_run`, and "exported": "one" or "all".
+    """
     table = read_trajectory(folder / TRAJECTORY_FILE)
-    keys = ("kind", "seed", "tokenizer", "text")
-    about = {key: table.get(key) for key in keys}
-    states = _States()
-    if any((folder / name).exists() for name in _MODEL_FILES):
-        step = _find_step(folder, table)
-        row = _check_step(folder, table, states, step)
-        return _member(folder, [row], [], {**about, "exported": "one"})
-    exported = [step for step, said in table["steps"].items() if "files" in said]
-    rows = []
-    for step in exported:
-        place = folder / table["steps"][step]["name"]
-        row = _check_step(place, table, states, step)
-        if place.is_dir() and not _carries(place, table):
-            row["problems"].append(f"carries another {TRAJECTORY_FILE}")
-        rows.append(row)
-    problems = [] if exported else ["its table lists no exported step"]
+    about = {key: table.get(key) for key in ("kind", "seed", "tokenizer", "text")}
+    rows: list[Row] = []
+    distances = _Distances()
+    if _is_model(folder):
+        _check_step(rows, distances, folder, table, _find_step(folder, table))
+        return {**about, "exported": "one", "steps": rows, "problems": []}
+    for step, said in table["steps"].items():
+        if "files" in said:
+            place = folder / said["name"]
+            _check_step(rows, distances, place, table, step)
+            copy = place / TRAJECTORY_FILE
+            if place.is_dir() and not (copy.exists() and read_json(copy) == table):
+                rows[-1]["problems"].append(f"carries another {TRAJECTORY_FILE}")
     listed = {row["name"] for row in rows}
-    problems += [
+    problems = [
         f"{place.name}: {TRAJECTORY_FILE} lists no files of it"
         for place in sorted(folder.iterdir())
-        if place.name not in listed
-        and place.name[0] != "."
-        and any((place / name).exists() for name in _MODEL_FILES)
+        if place.name not in listed and place.name[0] != "." and _is_model(place)
     ]
-    return _member(folder, rows, problems, {**about, "exported": "all"})
+    if not rows:
+        problems.insert(0, "its table lists no exported step")
+    return {**about, "exported": "all", "steps": rows, "problems": problems}
 
 
-def _carries(folder: epath.Path, table: Mapping[str, Any]) -> bool:
-    """Whether the folder of a step has a copy of the table."""
-    try:
-        return read_json(folder / TRAJECTORY_FILE) == table
-    except UserError:
-        return False
+def _is_model(folder: epath.Path) -> bool:
+    return any((folder / name).exists() for name in _READERS)
 
 
 def _check_step(
-    folder: epath.Path, table: Mapping[str, Any], states: _States, step: str
-) -> dict[str, Any]:
-    """Checks the folder of an exported step.
+    rows: list[Row],
+    distances: _Distances,
+    folder: epath.Path,
+    table: Mapping[str, Any],
+    step: str,
+) -> None:
+    """Checks the folder of an exported step, and adds its row.
 
     Args:
+      rows: those of the steps before.
+      distances: of their parameters.
       folder: the folder.
       table: the trajectory.
-      states: the states read before.
       step: the step that it must hold.
     """
     said = table["steps"][step]
     problems = [*_changed_files(folder, said.get("files", {}))]
-    row = {"step": int(step), "name": folder.name, "problems": problems}
+    row: Row = {"step": int(step), "name": folder.name, "problems": problems}
     known = ("valid_loss", "learning_rate_sum", "text_read", "files")
     row |= {key: said[key] for key in known if key in said}
     try:
@@ -580,14 +490,16 @@ def _check_step(
         params = _read_exported(folder)
     except (UserError, OSError) as error:
         problems += [] if problems else [str(error)]
-        return row
+        rows.append(row)
+        return
     if tokenizer != table["tokenizer"]:
-        row["problems"].append("has another tokenizer than the run")
+        problems.append("has another tokenizer than the run")
     names = {each["name"]: number for number, each in table["steps"].items()}
     if names.get(folder.name, step) != step:
-        row["problems"].append(f"holds the state of step {step}, {said['name']}")
-    states.compare(row, params, said)
-    return row
+        problems.append(f"holds the state of step {step}, {said['name']}")
+    _add_state(rows, row, params, said)
+    distances.add_to(row, params)
+    rows.append(row)
 
 
 def _changed_files(folder: epath.Path, files: Mapping[str, str]) -> Iterator[str]:
@@ -614,14 +526,10 @@ def _changed_files(folder: epath.Path, files: Mapping[str, str]) -> Iterator[str
 
 def _read_exported(folder: epath.Path) -> Params:
     """The parameters in an exported folder."""
-    readers: tuple[Callable[[epath.Path], Any], ...] = (
-        hugging_face.read_model,
-        openai.read_shards,
-    )
-    for file, read in zip(_MODEL_FILES, readers, strict=True):
+    for file, read in _READERS.items():
         if (folder / file).exists():
             return read(folder)[1]
-    raise UserError(f"holds no model: it has neither {' nor '.join(_MODEL_FILES)}")
+    raise UserError(f"holds no model: it has neither {' nor '.join(_READERS)}")
 
 
 def _find_step(folder: epath.Path, table: Mapping[str, Any]) -> str:
@@ -634,36 +542,39 @@ def _find_step(folder: epath.Path, table: Mapping[str, Any]) -> str:
       UserError: if it is none of them.
     """
     digest = tree_digest(_read_exported(folder))
-    alike = {s: v for s, v in table["steps"].items() if v["params_digest"] == digest}
+
+    def unlike(step: str) -> tuple[bool, int]:
+        said = table["steps"][step]
+        changed = _changed_files(folder, said.get("files", {}))
+        return said["name"] != folder.name, len([*changed])
+
+    alike = [s for s, v in table["steps"].items() if v["params_digest"] == digest]
     if not alike:
         raise UserError(
             f"holds parameters with digest {digest[:_SHORT]}, which are none of the "
             f"states in {TRAJECTORY_FILE}"
         )
-
-    def likelihood(step: str) -> tuple[bool, int]:
-        said = alike[step]
-        files = said.get("files", {})
-        return said["name"] == folder.name, -len([*_changed_files(folder, files)])
-
-    return max(alike, key=likelihood) if len(alike) > 1 else next(iter(alike))
+    return min(alike, key=unlike) if len(alike) > 1 else alike[0]
 
 
 # --- a table kept elsewhere -----------------------------------------------------------
 
 
 def _compare(
-    member: dict[str, Any], tables: Sequence[Mapping[str, Any]], name: str
-) -> None:
-    """Adds to a member where it differs from the table of its training.
+    member: Mapping[str, Any], tables: Sequence[Mapping[str, Any]], name: str
+) -> list[str]:
+    """Adds to the rows of a member where they differ from the table of its training.
 
     Args:
-      member: from `_member`.
+      member: the folder, as `_check_run` and `_check_export` return it.
       tables: the tables in the file; the one with the most of the member's states is
         that of its training.
       name: the file's name.
+
+    Returns:
+      The problems of the folder itself.
     """
-    rows = {str(row["step"]): row for row in member["steps"] if not row.get("deleted")}
+    rows = {str(row["step"]): row for row in member["steps"]}
 
     def agreeing(table: Mapping[str, Any]) -> int:
         pairs = [(table["steps"].get(step, {}), row) for step, row in rows.items()]
@@ -672,29 +583,27 @@ def _compare(
 
     table = max(tables, key=agreeing)
     if not agreeing(table):
-        member["problems"].append(
-            f"none of its states is in {name}, so it is of another training"
-        )
-        return
+        return [f"none of its states is in {name}, so it is of another training"]
+    whole_export = member.get("exported") == "all"
+    for step, row in rows.items():
+        there = dict(table["steps"].get(step, {}))
+        if not whole_export:
+            there.pop("name", None)  # that of the export
+        differing = differing_facts(row, there)
+        row["problems"] += [f"has another {key} in {name}" for key in differing]
+        row["problems"] += [] if there else [f"is not in {name}"]
     named = {key: member[key] for key in ("kind", "seed", "tokenizer", "text")}
-    member["problems"] += [
+    problems = [
         f"has {key} {named[key]!r:.16}, not {table[key]!r:.16} as in {name}"
         for key in differing_facts(named, table)
     ]
-    for step, row in rows.items():
-        there = dict(table["steps"].get(step, {}))
-        if member.get("exported") != "all":
-            there.pop("name", None)  # that of the export
-        found = [f"has another {key} in {name}" for key in differing_facts(row, there)]
-        found += [] if there else [f"is not in {name}"]
-        row["problems"] += found
-        member["problems"] += [f"{row['name']}: {problem}" for problem in found]
-    if member.get("exported") == "all":
-        member["problems"] += [
+    if whole_export:
+        problems += [
             f"step {step} is missing, and {name} lists its files"
             for step, there in table["steps"].items()
             if "files" in there and step not in rows
         ]
+    return problems
 
 
 # --- display --------------------------------------------------------------------------
@@ -703,20 +612,21 @@ def _compare(
 def _describe(member: Mapping[str, Any]) -> str:
     """A table of the states in a folder, and their problems."""
     kind, seed = member.get("kind"), member.get("seed")
-    title = member["folder"] + (f" ({kind}, seed {seed})" if kind else "")
+    lines = [member["folder"] + (f" ({kind}, seed {seed})" if kind else "")]
     header = ["state", "files and parameters", "digest", "from the first"]
     header += ["from the one before", "validation loss", "computed again"]
     rows = [
         [
             _name(row),
-            _verdict(row),
+            "WRONG" if row["problems"] else "as saved",
             row.get("params_digest", "")[:_SHORT],
             *(_number(row.get(key), 3) for key in ("from_first", "from_before")),
             *(_number(row.get(key), 4) for key in ("valid_loss", "valid_loss_again")),
         ]
         for row in member["steps"]
     ]
-    lines = [title, markdown_table(header, rows, text_columns=3)] if rows else [title]
+    if rows:
+        lines.append(markdown_table(header, rows, text_columns=3))
     if again := member.get("trained_again"):
         near = again["difference"] <= _PARAMS_TOLERANCE
         how = "nearly the same" if near else "not the same"
@@ -729,45 +639,7 @@ def _describe(member: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _verdict(row: Mapping[str, Any]) -> str:
-    if row.get("deleted"):
-        return "deleted while it was read"
-    return "WRONG" if row["problems"] else "as saved"
-
-
-def _conclusion(members: Sequence[Mapping[str, Any]], table: str) -> str:
-    """Says what is verified, what was recomputed for it, and what was only compared."""
-    rows = [row for each in members for row in each["steps"] if not row.get("deleted")]
-    again = sum("valid_loss_again" in row for row in rows)
-    left = sum(row.get("valid_loss") is not None for row in rows) - again
-    trained = [each["trained_again"] for each in members if "trained_again" in each]
-    read_text = all(each.get("text_again") for each in members)
-
-    digests = "files, tokenizers, texts" if read_text else "files, tokenizers"
-    training = f"{len(trained)} stretches of training" if trained else "no training"
-    if len(trained) == 1:
-        training = f"the training from step {trained[0]['from']} to {trained[0]['to']}"
-    compared = [
-        *([_losses(left)] if left else []),
-        *(["configurations"] if any("exported" not in m for m in members) else []),
-        *([] if read_text else ["texts"]),
-        "seeds and amounts of text",
-    ]
-    elsewhere = f", and against {table}" if table else ""
-    return (
-        f"Verified: {counted(len(members), 'folder')} with "
-        f"{counted(len(rows), 'saved state')}, against the folders' own records, which "
-        f"can be changed together with the states{elsewhere}. The digests of {digests} "
-        f"and parameters, {_losses(again)} and {training} were computed again; "
-        f"{', '.join(compared)} were only compared."
-    )
-
-
-def _losses(number: int) -> str:
-    return f"{number or 'no'} validation {'loss' if number == 1 else 'losses'}"
-
-
-def _name(row: Mapping[str, Any]) -> str:
+def _name(row: Row) -> str:
     """The name of a state, with its step."""
     step = f"step {row['step']}"
     return row["name"] if row["name"] == step else f"{row['name']}, {step}"
@@ -775,3 +647,19 @@ def _name(row: Mapping[str, Any]) -> str:
 
 def _number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
+
+
+def _conclusion(members: Sequence[Mapping[str, Any]], table: str) -> str:
+    """Says what is verified, and what was recomputed for it."""
+    rows = [row for each in members for row in each["steps"]]
+    losses = sum("valid_loss_again" in row for row in rows)
+    trained = sum("trained_again" in each for each in members)
+    elsewhere = f", and against {table}" if table else ""
+    return (
+        f"Verified: {counted(len(members), 'folder')} with "
+        f"{counted(len(rows), 'saved state')}, against the folders' own records, which "
+        f"can be changed together with the states{elsewhere}. Computed again: the "
+        "digests of files, tokenizers and parameters, the validation losses of "
+        f"{counted(losses, 'state')} and the training after {counted(trained, 'state')}"
+        ". All else was only compared."
+    )

@@ -1,18 +1,18 @@
-"""Reads trajectories from tables, compares them, and trains them again.
+"""Reads tables of trajectories, compares them, and trains a stretch of one again.
 
 `interop/trajectory.py` describes a run in such a table, which exports carry.
 """
 
 import math
-import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
+from gpt1_jax.config.checks import check_value, matches, require
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import EXPORT, VERIFICATION
@@ -20,11 +20,13 @@ from gpt1_jax.parallel.mesh import state_sharding
 from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.training.fit import Run, batches_on_devices
 
-# Digests, names and numbers in a table, which anyone may have written.
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # neither hidden nor elsewhere
-_STEP = re.compile(r"[0-9]{1,18}")
-_LARGEST = 1e18
+# What a table holds, which anyone may have written.
+_Digest = Annotated[str, matches("[0-9a-f]{64}", "be a SHA-256 in hexadecimal")]
+_Name = Annotated[  # neither hidden nor elsewhere
+    str, matches("[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", "be a plain name")
+]
+_Step = Annotated[str, matches("[0-9]{1,18}", "be the number of a step")]
+_KEPT = ("params_digest", "valid_loss", "files")  # of a step that was verified
 
 
 def read_trajectory(file: epath.Path) -> dict[str, Any]:
@@ -37,10 +39,10 @@ def read_trajectory(file: epath.Path) -> dict[str, Any]:
     EXPORT.check(table, file)
     _check_table(file, table)
     names = [said.get("name") for said in table["steps"].values()]
-    if None in names or len(set(names)) < len(names):
-        raise UserError(
-            f"{file} is no table of a trajectory: each step must have its own name."
-        )
+    require(
+        None not in names and len(set(names)) == len(names),
+        f"{file} is no table of a trajectory: each step must have its own name.",
+    )
     return table
 
 
@@ -56,85 +58,49 @@ def read_trajectories(file: epath.Path) -> list[dict[str, Any]]:
     if "folders" not in found:
         return [read_trajectory(file)]
     VERIFICATION.check(found, file)
-    members = found["folders"]
-    if not isinstance(members, list) or not members:
-        raise UserError(f"{file} lists no folder, so nothing can be compared with it.")
-    tables = [_verified_table(member) for member in members]
-    for table in tables:
-        _check_table(file, table)
+    tables = []
+    for member in found["folders"] or [{}]:
+        match member:
+            case {"problems": [], "steps": [*rows]} if all(
+                isinstance(row, dict) for row in rows
+            ):
+                steps = {
+                    str(row.get("step")): {key: row[key] for key in _KEPT if key in row}
+                    for row in rows
+                    if not row.get("deleted")
+                }
+                tables.append({**member, "steps": steps})
+                _check_table(file, tables[-1])
+            case _:
+                raise UserError(
+                    f"{file} lists no folder, or one that was not verified; nothing "
+                    "can be compared with it."
+                )
     return tables
 
 
-def _verified_table(member: Any) -> dict[str, Any]:
-    """The trajectory of a verified folder; empty if it is not one."""
-    match member:
-        case {"problems": [], "steps": [*rows]}:
-            known = ("params_digest", "valid_loss", "files")
-            steps = {
-                str(row.get("step")): {key: row[key] for key in known if key in row}
-                for row in rows
-                if isinstance(row, Mapping) and not row.get("deleted")
-            }
-            return {"tokenizer": None, "text": None, **member, "steps": steps}
-    return {}
-
-
 def _check_table(file: epath.Path, table: Mapping[str, Any]) -> None:
-    """Refuses all but the table of a trajectory; checks the type of each value."""
-    match table:
-        case {
-            "kind": str(kind),
-            "seed": int(),
-            "tokenizer": tokenizer,
-            "steps": dict(steps),
-            **more,
-        } if kind.isidentifier() and all(
-            each is None or _is_digest(each) for each in (tokenizer, more.get("text"))
-        ):
-            wrong = [step for step, said in steps.items() if not _is_step(step, said)]
-            if not wrong:
-                return
-            problem = (
-                f"what it says of step {wrong[0]!a:.40} is not what an export says"
-            )
-        case _:
-            problem = "it lacks a kind, a seed, a tokenizer or steps"
-    raise UserError(
-        f"{file} is no table of a trajectory: {problem}. Export the run again with "
-        "configs/convert.py."
-    )
-
-
-def _is_step(step: str, said: Any) -> bool:
-    """Whether a table may say this of a step."""
-    if not isinstance(said, Mapping):
-        return False
-    numbers = (said.get("valid_loss"), said.get("learning_rate_sum"))
-    read, files = said.get("text_read"), said.get("files", {})
-    return (
-        _STEP.fullmatch(step) is not None
-        and _is_name(said.get("name", "step"))
-        and _is_digest(said.get("params_digest"))
-        and all(number is None or _is_number(number) for number in numbers)
-        and (read is None or isinstance(read, dict))
-        and all(map(_is_number, (read or {}).values()))
-        and isinstance(files, dict)
-        and all(all(map(_is_name, name.split("/"))) for name in files)
-        and all(map(_is_digest, files.values()))
-    )
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and _NAME.fullmatch(value) is not None
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is a number that can be shown; no NaN."""
-    return type(value) in (int, float) and abs(value) < _LARGEST
+    """Refuses a table with values that lead elsewhere, or cannot be compared."""
+    try:
+        check_value("kind", _Name, table.get("kind"))
+        check_value("seed", int, table.get("seed"))
+        require(isinstance(table.get("steps"), dict), "it has no steps.")
+        for step, said in table["steps"].items():
+            check_value("step", _Step, step)
+            require(isinstance(said, dict), f"it says nothing of step {step}.")
+            check_value("params_digest", _Digest, said.get("params_digest"))
+            check_value("name", _Name, said.get("name", "step"))
+            if said.get("valid_loss") is not None:
+                check_value("valid_loss", float, said["valid_loss"])
+            files = said.get("files", {})
+            require(isinstance(files, dict), "files must be digests by name.")
+            for part in "/".join(files).split("/") if files else ():
+                check_value("files", _Name, part)
+    except UserError as error:
+        raise UserError(
+            f"{file} is no table of a trajectory: {error} Export the run again with "
+            "configs/convert.py."
+        ) from error
 
 
 def differing_facts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -145,7 +111,7 @@ def differing_facts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[st
     """
 
     def differ(a: Any, b: Any) -> bool:
-        if type(a) is float or type(b) is float:
+        if isinstance(a, float) and isinstance(b, float):
             return not math.isclose(a, b, rel_tol=1e-6)
         return bool(a != b)
 

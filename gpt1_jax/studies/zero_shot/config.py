@@ -1,11 +1,11 @@
-"""The typed configuration of the zero-shot study."""
+"""The typed configurations of zero-shot tasks and of minimal pairs."""
 
 import dataclasses
 from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import DType, Names, NotNegative, Seed, not_empty
 from gpt1_jax.config.finetune import ExamplesConfig
-from gpt1_jax.studies.config import ScoringConfig
+from gpt1_jax.studies.config import PairsDataConfig, ScoringConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,3 +28,12 @@ class ZeroShotConfig(ScoringConfig):
     dtype: Literal["", DType] = ""  # "float32" or "bfloat16"; empty: the run's own
     seed: Seed = 0  # for the resamples that give standard errors
     data: ZeroShotDataConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MinimalPairsConfig(ScoringConfig):
+    """The configuration for pairs of sentences that differ in what is grammatical."""
+
+    # Paradigms, terms or fields of BLiMP, "blimp" for all, or "custom".
+    tasks: Annotated[Names, not_empty]
+    data: PairsDataConfig

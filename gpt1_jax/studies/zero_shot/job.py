@@ -1,41 +1,37 @@
-"""The zero-shot job: what language models know of tasks they were not trained on."""
+"""The zero-shot job: what language models know of tasks they were not trained on.
+
+It scores the tasks of Figure 2 (right), and minimal pairs.
+"""
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from etils import epath
-
+from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData
-from gpt1_jax.finetuning.prediction import write_predictions
-from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.interop.hub_files import fetch_tasks
-from gpt1_jax.model.language_model import Params
+from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.studies.answers import Answers, ZeroShotTask
-from gpt1_jax.studies.engine import (
-    Scored,
-    ScoredRun,
-    StepScores,
-    run_and_baseline,
-    score_steps,
-)
-from gpt1_jax.studies.zero_shot.config import ZeroShotConfig
-from gpt1_jax.studies.zero_shot.figure import relative_scores
-from gpt1_jax.studies.zero_shot.scores import score_answers
-from gpt1_jax.studies.zero_shot.table import (
-    describe_zero_shot,
-    relative_score,
-    zero_shot_scores,
-    zero_shot_table,
-)
+from gpt1_jax.studies.answers import Answers, AnswersTask
+from gpt1_jax.studies.engine import ScoredRun, runs_and_baselines, score_steps
+from gpt1_jax.studies.pairs import fetch_pairs, load_pairs, select_pairs
+from gpt1_jax.studies.zero_shot import pairs, scores
+from gpt1_jax.studies.zero_shot.config import MinimalPairsConfig, ZeroShotConfig
 from gpt1_jax.studies.zero_shot.tasks import load_answers, select_zero_shot_tasks
 
+STUDY = {"zero_shot": scores.STUDY, "minimal_pairs": pairs.STUDY}  # by job
 
-def run(config: ZeroShotConfig, workdir: str) -> None:
-    """Scores steps of a run, and of a baseline, on tasks they were not trained on.
+_NAMED = 10  # equal pairs in a line
+
+# Reads the answers to a task's examples: from the task, the section of data, the
+# tokenizer and max_seq_len.
+_Read = Callable[[AnswersTask, Any, Tokenizer, int], Answers]
+
+
+def run(config: ZeroShotConfig | MinimalPairsConfig, workdir: str) -> None:
+    """Scores steps of runs, and of baselines, on tasks they were not trained on.
 
     Each score is kept; the same command goes on from there.
 
@@ -50,81 +46,74 @@ def run(config: ZeroShotConfig, workdir: str) -> None:
         another configuration, of other checkpoints or of other examples.
       Stopped: after a signal, once the scores at hand are saved.
     """
-    tasks = select_zero_shot_tasks(config.tasks)
-    if config.data.source == "hub":
-        fetched, _ = fetch_tasks([each.task for each in tasks])
-        tasks = [
-            dataclasses.replace(each, task=fetched[each.task.name])
-            for each in tasks
-            if each.task.name in fetched
-        ]
-    score_steps(
-        config,
-        workdir,
-        title="zero-shot",
-        load=run_and_baseline(functools.partial(_load_all, tasks)),
-        score=functools.partial(_score, config),
-        describe=describe_zero_shot,
-        table=lambda results: zero_shot_table(zero_shot_scores(results)),
-        figure=lambda results: relative_scores(zero_shot_scores(results)),
-        packages=("jax", "numpy", "scikit-learn", "scipy"),
-        results=_relative_to_chance,
-    )
+    from_hub = config.data.source == "hub"
+    read: _Read
+    if isinstance(config, MinimalPairsConfig):
+        tasks, read = select_pairs(config.tasks, config.data), load_pairs
+        tasks = fetch_pairs(tasks) if from_hub else tasks
+    else:
+        tasks, read = select_zero_shot_tasks(config.tasks), load_answers
+        tasks = _fetched(tasks) if from_hub else tasks
+    load = runs_and_baselines(functools.partial(_load_all, tasks, read))
+    score_steps(STUDY[config.job], config, workdir, load)
+
+
+def _fetched(tasks: Sequence[AnswersTask]) -> list[AnswersTask]:
+    """The tasks whose files the Hub has, with the files' local paths."""
+    fetched, _ = fetch_tasks([each.task for each in tasks])
+    return [
+        dataclasses.replace(each, task=fetched[each.task.name])
+        for each in tasks
+        if each.task.name in fetched
+    ]
 
 
 def _load_all(
-    tasks: Sequence[ZeroShotTask],
-    config: ZeroShotConfig,
+    tasks: Sequence[AnswersTask],
+    read: _Read,
+    config: ZeroShotConfig | MinimalPairsConfig,
     run: TrainedRun,
     before: Sequence[ScoredRun[Answers]],
 ) -> dict[str, Answers]:
-    """The answers of each task by name; of several, those without data are left out."""
+    """The answers of each task by name.
+
+    Of several zero-shot tasks, those without data are left out.
+    """
+    is_pairs = isinstance(config, MinimalPairsConfig)
     loaded = {}
     for task in tasks:
         if before and task.task.name not in before[0].tasks:
             continue
-        title, max_seq_len = task.task.title, run.model.max_seq_len
         try:
-            answers = load_answers(task, config.data, run.tokenizer, max_seq_len)
+            answers = read(task, config.data, run.tokenizer, run.model.max_seq_len)
         except MissingData as error:
-            if len(tasks) == 1:
+            if len(tasks) == 1 or is_pairs:
                 raise
-            say(f"Skipping {title}: {error}")
+            say(f"Skipping {task.task.title}: {error}")
             continue
-        if answers.num_long:
-            say(
-                f"{title}: {answers.num_long:,} of {len(answers.examples):,} examples "
-                f"were cut to fit {max_seq_len} tokens."
-            )
         loaded[task.task.name] = answers
+        if answers.num_long:
+            how = "cut" if task.cut else "read in windows that overlap by half"
+            say(
+                f"{task.task.title}: {counted(answers.num_long, 'example')} of "
+                f"{len(answers.examples):,} longer than {run.model.max_seq_len} "
+                f"tokens: {how}."
+            )
     if not loaded:
         raise MissingData(
             "There is no data of any of the tasks; see the lines above, "
             "--config.data.source and --config.data.dir."
         )
+    if is_pairs:
+        _say_equal([name for answers in loaded.values() for name in answers.equal()])
     return loaded
 
 
-def _score(
-    config: ZeroShotConfig, answers: Answers, score: Scorer, params: Params
-) -> Scored:
-    """The scores of a task, and a function that writes its predictions."""
-    predictions, log_probs, scores = score_answers(answers, score, params, config.seed)
-
-    def write(path: epath.Path) -> None:
-        examples = answers.examples
-        write_predictions(
-            path, answers.task.task, examples, predictions, log_probs=log_probs
+def _say_equal(names: Sequence[str]) -> None:
+    """Names pairs of which two sentences are the same tokens."""
+    if names:
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        say(
+            f"{counted(len(names), 'item')} with sentences of equal tokens, which tie: "
+            f"{', '.join(names[:_NAMED])}{more}."
         )
-
-    return scores, write
-
-
-def _relative_to_chance(scores: StepScores[Answers]) -> list[dict[str, Any]]:
-    """All scores, each also relative to chance and to the best published before."""
-    results = scores.of_runs()
-    for run in results:
-        for checkpoint in run["checkpoints"]:
-            for name, values in checkpoint["tasks"].items():
-                values |= relative_score(name, values)
-    return results

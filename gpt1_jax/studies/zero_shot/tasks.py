@@ -18,7 +18,7 @@ from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.studies.answers import (
     CANDIDATES,
     Answers,
-    ZeroShotTask,
+    AnswersTask,
     encode_answers,
 )
 from gpt1_jax.studies.zero_shot.config import ZeroShotDataConfig
@@ -182,26 +182,26 @@ _STORY_CLOZE = dataclasses.replace(
 )
 
 _TASKS = (
-    ZeroShotTask(TASKS["cola"], scored="{sentence}", threshold_split="train"),
-    ZeroShotTask(
+    AnswersTask(TASKS["cola"], scored="{sentence}", threshold_split="train"),
+    AnswersTask(
         TASKS["sst2"],
         context="{sentence} very",
         scored=" {answer}",
         answers=("negative", "positive"),
         mean=False,
     ),
-    ZeroShotTask(
+    AnswersTask(
         TASKS["race"], passage="{article}", context="{question}", scored=" {answer}"
     ),
-    ZeroShotTask(
+    AnswersTask(
         _DPR,
         context="{before}{answer}",
         scored="{after}",
         splits=("test", "train"),
     ),
-    ZeroShotTask(_STORY_CLOZE, context="{context}", scored=" {answer}"),
-    ZeroShotTask(_COPA, context="{premise} {question}", scored=" {answer}"),
-    ZeroShotTask(
+    AnswersTask(_STORY_CLOZE, context="{context}", scored=" {answer}"),
+    AnswersTask(_COPA, context="{premise} {question}", scored=" {answer}"),
+    AnswersTask(
         _WSC273,
         context="{before}{answer}",
         scored="{after}",
@@ -209,10 +209,10 @@ _TASKS = (
     ),
 )
 
-ZERO_SHOT: Mapping[str, ZeroShotTask] = {each.task.name: each for each in _TASKS}
+ZERO_SHOT: Mapping[str, AnswersTask] = {each.task.name: each for each in _TASKS}
 
 
-def select_zero_shot_tasks(names: Sequence[str]) -> list[ZeroShotTask]:
+def select_zero_shot_tasks(names: Sequence[str]) -> list[AnswersTask]:
     """The tasks named, each once; "all" stands for all of them.
 
     Args:
@@ -221,7 +221,7 @@ def select_zero_shot_tasks(names: Sequence[str]) -> list[ZeroShotTask]:
     Raises:
       UserError: if there is no such task or split.
     """
-    selected: dict[str, ZeroShotTask] = {}
+    selected: dict[str, AnswersTask] = {}
     for name in ZERO_SHOT if tuple(names) == (ALL,) else names:
         task, colon, split = name.partition(":")
         if task not in ZERO_SHOT:
@@ -268,7 +268,7 @@ BEST_BEFORE: Mapping[str, float] = {
 
 
 def load_answers(
-    task: ZeroShotTask, data: ZeroShotDataConfig, tokenizer: Tokenizer, max_seq_len: int
+    task: AnswersTask, data: ZeroShotDataConfig, tokenizer: Tokenizer, max_seq_len: int
 ) -> Answers:
     """Reads the examples of a task and encodes the answers to them.
 
@@ -299,7 +299,7 @@ def load_answers(
 
 
 def read_labelled(
-    task: ZeroShotTask, splits: Sequence[str], source: str, directory: str
+    task: AnswersTask, splits: Sequence[str], source: str, directory: str
 ) -> tuple[str, list[Example]]:
     """The labelled examples of the first split whose data is at hand.
 

@@ -1,5 +1,7 @@
 """Passages found in the tokens of a corpus."""
 
+import itertools
+
 import numpy as np
 import pytest
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
@@ -66,6 +68,13 @@ def test_a_passage_is_found_wherever_lines_end(find, passage, found):
     assert len(got) == len(wanted)
     for text, part in zip(got, wanted, strict=True):
         assert part in text and len(text) <= len(part) + 2
+
+
+def test_a_place_counts_once_whatever_tokens_end_its_words(find):
+    """A word may end in a token of its own, which its characters do without."""
+    words = TEXT.lower().split()
+    for pair in itertools.pairwise(words):
+        assert len(find(" ".join(pair))) == "".join(words).count("".join(pair)), pair
 
 
 @pytest.mark.parametrize("passage", ["", " \n", "\x00"])

@@ -100,6 +100,9 @@ def test_positions_go_on_from_window_to_window(windows_and_model):
     used = inside.weights > 0
     assert (inside.sources <= places)[used].all()
     assert (inside.sources > places - model.config.max_seq_len)[used].all()
+    assert (inside.sources >= inside.begins[:, None])[used].all()
+    assert (places.flat - inside.begins).max() < model.config.max_seq_len
+    assert inside.begins[-1] == len(ids) - len(windows[-1].ids) > 0
     depth = model.config.depth + 1
     assert inside.similarity.shape == (depth, depth)
     np.testing.assert_allclose(np.diag(inside.similarity), 1, rtol=1e-5)
@@ -175,6 +178,7 @@ def test_a_page_of_the_paper_s_size_is_no_larger_than_promised():
         random.integers(tokens, size=(12, 12, tokens, 8)),
         random.random((12, 12, tokens, 8)),
         random.random((13, 13)),
+        np.zeros(tokens, np.int32),
     )
     run = ExploredRun(
         name="run",

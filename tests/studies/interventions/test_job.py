@@ -13,10 +13,12 @@ import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.interventions import zero
-from gpt1_jax.report.studies import find_studies, read_evaluation
+from gpt1_jax.report.runs import read_runs
+from gpt1_jax.report.sections import make_report
+from gpt1_jax.report.studies import read_evaluation
+from gpt1_jax.report.study_scores import long_table
 from gpt1_jax.studies.interventions import job
-from gpt1_jax.studies.interventions.report import make_section
-from gpt1_jax.studies.interventions.table import chosen_heads, effect_scores
+from gpt1_jax.studies.interventions.table import chosen_heads
 
 PARADIGMS = ("ellipsis_n_bar_1", "ellipsis_n_bar_2")
 
@@ -136,7 +138,7 @@ def test_tables_figure_and_csv_are_written_over_steps(study, tmp_path):
     assert "| effect | step 8 | step 12 |" in table
     assert "| layer | attention | MLP | lens |" in table
     assert (tmp_path / "out/plots/interventions.png").stat().st_size > 20_000
-    csv = pd.read_csv(tmp_path / "out/effects.csv")
+    csv = pd.read_csv(tmp_path / "out/plots/interventions.csv")
     runs = results(tmp_path / "out")
     rows = [
         row
@@ -144,10 +146,10 @@ def test_tables_figure_and_csv_are_written_over_steps(study, tmp_path):
         for row in checkpoint["tasks"]["ellipsis"]["effects"]
     ]
     assert list(csv["step"].unique()) == [8, 12] and len(csv) == len(rows)
-    np.testing.assert_allclose(csv["effect"], [r["effect"] for r in rows], atol=1e-6)
+    np.testing.assert_allclose(csv["score"], [r["effect"] for r in rows], atol=1e-6)
     # The same command has nothing left to do; the heads in the table are the chosen.
     assert "Nothing to do: 2 of 2 scores" in study(step="all")
-    (first, _) = chosen_heads(effect_scores(runs), 2)
+    (first, _) = chosen_heads(long_table(runs, job.STUDY.rows), 2)
     lines = [line for line in table.splitlines() if line.startswith("| head ")]
     assert lines[0].startswith(f"| head {first[0]}.{first[1]} |")
 
@@ -157,11 +159,10 @@ def test_a_baseline_stands_beside_the_run_in_a_report(
 ):
     study(baseline_init_from=str(finetuned))
     assert "### ellipsis, " in (tmp_path / "out/results.md").read_text()
-    evaluation = read_evaluation(tmp_path / "out", find_studies())[1]
-    section = make_section(None, [evaluation])
-    _, picture, text = section.blocks
-    assert picture.draw().axes and "#### ellipsis, " in text.markdown
-    assert make_section(None, []) is None
+    runs = read_runs([str(tmp_path / "out")], {})
+    sections = {each.title: each for each in make_report(runs, "", "").sections}
+    _, picture, text = sections["Interventions"].blocks
+    assert picture.draw().axes and "#### ellipsis, " in text
 
 
 def test_what_a_report_cannot_show_is_damage(study, tmp_path):
@@ -171,7 +172,7 @@ def test_what_a_report_cannot_show_is_damage(study, tmp_path):
     del found["runs"][0]["checkpoints"][0]["tasks"]["ellipsis"]["effects"][0]["kind"]
     path.write_text(json.dumps(found))
     with pytest.raises(UserError, match="holds no interventions scores"):
-        read_evaluation(tmp_path / "out", find_studies())
+        read_evaluation(tmp_path / "out", {})
 
 
 PROMPT = dict(clean="a cd", corrupted="b cd", sentence_good="gh", sentence_bad="ij")

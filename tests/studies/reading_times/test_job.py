@@ -4,7 +4,6 @@ import collections
 import csv
 import json
 import math
-import sys
 import time
 
 import numpy as np
@@ -14,11 +13,11 @@ from tiny_run import load_config
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
-from gpt1_jax.report.markdown import escape_strings
+from gpt1_jax.report.study_scores import long_table
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.reading_times import job as reading_times
 from gpt1_jax.studies.reading_times.gain import reading_gain
-from gpt1_jax.studies.reading_times.table import gains_table
+from gpt1_jax.studies.reading_times.job import STUDY
 from gpt1_jax.studies.reading_times.words import BEFORE, count_words, normal_word
 
 STORIES = 4
@@ -178,12 +177,25 @@ def test_rows_in_another_order_are_put_in_that_of_the_story(
     )
 
 
-def test_a_table_shows_texts_as_they_are_escaped():
-    """The engine escapes them, as the report does."""
-    scores = dict.fromkeys(("gain", "gain_error", "r2_without", "r2_with"), 0.5)
-    checkpoint = {"step": 8, "tasks": {"reading_times": {**scores, "n": 9}}}
-    runs = [{"init_from": "runs/a_b&c<i>x", "checkpoints": [checkpoint]}]
-    assert r"| runs/a_b\&c\<i\>x | 8 | 9 |" in gains_table(escape_strings(runs))
+def test_the_table_has_a_line_for_each_measure_and_a_column_for_each_step():
+    scores = {"gain": 0.5, "gain_error": 0.25, "r2_without": 0.125, "r2_with": 0.25}
+    scores |= {"n": 9, "by_story": {"one": 0.25, "two": 0.75}}
+    checkpoint = {"step": 8, "tasks": {"reading_times": scores}}
+    runs = [
+        {"init_from": name, "kind": "lstm", "checkpoints": [checkpoint]}
+        for name in ("runs/a_b&c<i>x", "other")
+    ]
+    table = long_table(runs, STUDY.rows)
+    header, _, *lines = STUDY.table(table, None).splitlines()[:5]
+    assert header == r"| measure | words | a_b\&c\<i\>x, step 8 | other, step 8 |"
+    assert lines == [
+        "| gain x 1000 | 9 | 500.00 ± 250.00 | 500.00 ± 250.00 |",
+        "| R² x 100, without | 9 | 12.50 | 12.50 |",
+        "| R² x 100, with surprisal | 9 | 25.00 | 25.00 |",
+    ]
+    (axes,) = STUDY.figure(table).axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["all stories", "one", "two"]
 
 
 def test_several_steps_and_a_baseline_resume(pretrained, table, tmp_path, capsys):
@@ -403,9 +415,3 @@ def test_words_that_are_not_those_of_the_text_are_named(pretrained, table, tmp_p
     write_table(text, [*rows, ["s9", 1, "more"]], ("story", "position", "word"))
     with pytest.raises(UserError, match=r"'more' is not in .*times\.csv"):
         job(tmp_path / "two", pretrained, table, data__text=str(text))
-
-
-def test_without_statsmodels_the_way_out_is_named(monkeypatch, pretrained, tmp_path):
-    monkeypatch.setitem(sys.modules, "statsmodels", None)
-    with pytest.raises(UserError, match=r"pip install 'gpt1_jax\[reading\]'"):
-        job(tmp_path / "out", pretrained, tmp_path / "times.csv")

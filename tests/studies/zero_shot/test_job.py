@@ -26,6 +26,7 @@ from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.zero_shot import job as zero_shot
+from gpt1_jax.studies.zero_shot import scores as scores_module
 from gpt1_jax.tasks import metrics
 
 TASKS = "cola+sst2+dpr"
@@ -178,7 +179,7 @@ def test_the_newest_step_of_a_baseline_is_its_own(ask, other, tmp_path):
     ask(tasks="cola", baseline_init_from=str(other))
     ask(tasks="cola", folder=other, to="alone")
     both, (alone,) = (results(tmp_path, name)["runs"] for name in ("out", "alone"))
-    assert both[1] == alone
+    assert both[1]["checkpoints"] == alone["checkpoints"]
     assert both[0]["checkpoints"][0]["step"] == alone["checkpoints"][0]["step"] == 12
     assert both[0]["checkpoints"] != alone["checkpoints"]
 
@@ -212,14 +213,15 @@ def test_a_baseline_is_scored_beside_the_run(ask, pretrained, other, tmp_path):
     assert [run["init_from"] for run in runs] == [str(pretrained), str(other)]
     steps = [[each["step"] for each in run["checkpoints"]] for run in runs]
     assert steps == [[8, 12], [4, 8, 12]]
-    assert "run       step       8  CoLA" in out and "baseline  step       4" in out
+    assert "run       step       8  cola" in out and "baseline  step       4" in out
     assert (tmp_path / "out/scores/baseline/4/dpr.json").exists()
     table = (tmp_path / "out/results.md").read_text()
-    assert table.count("| SST-2 |") == 2 and "(dashed)" in table
+    header = table.splitlines()[0]
+    assert header.count("folder, step 8") == 2 and header.count("step 12 |") == 2
     for run, folder in zip(runs, (pretrained, other), strict=True):
         ask(step="all", folder=folder, to=folder.parent.name)
         (alone,) = results(tmp_path, folder.parent.name)["runs"]
-        assert alone == run
+        assert alone["checkpoints"] == run["checkpoints"]
 
 
 def test_names_of_folders_are_escaped_in_the_table_and_not_in_the_figure(
@@ -227,22 +229,22 @@ def test_names_of_folders_are_escaped_in_the_table_and_not_in_the_figure(
 ):
     drawn = []
     monkeypatch.setattr(
-        step_scores, "save_figure", lambda figure, path: drawn.append(figure) or path
+        step_scores, "save_figure", lambda draw, *to: drawn.append(draw()) or to[0]
     )
     folder = tmp_path / "a_b&c<i>x"
     folder.symlink_to(pretrained)
     out = ask(tasks="sst2", folder=folder, baseline_init_from=str(other))
     table = (tmp_path / "out/results.md").read_text()
-    assert r"**a_b\&c\<i\>x** (solid)" in table and table in out
+    assert r"| a_b\&c\<i\>x, step 12 |" in table and table in out
     (run, _) = results(tmp_path)["runs"]
     assert run["init_from"] == str(folder)
     ((legend,),) = (figure.legends for figure in drawn)
-    assert legend.get_texts()[0].get_text() == "a_b&c<i>x"
+    assert legend.get_texts()[0].get_text() == "a_b&c<i>x, step 12"
 
 
-def test_kept_steps_may_be_asked_for(ask, other, tmp_path):
+def test_milestones_and_the_newest_step_may_be_asked_for(ask, other, tmp_path):
     ask(folder=other, tasks="sst2", step="milestones")
-    assert [each["step"] for each in checkpoints(tmp_path)] == [4]
+    assert [each["step"] for each in checkpoints(tmp_path)] == [4, 12]
 
 
 def test_what_is_missing_is_said_once_for_both_runs(ask, other, tmp_path):
@@ -326,7 +328,7 @@ def test_steps_that_are_new_are_added(ask, pretrained, tmp_path, scored):
 def test_an_interrupt_within_a_piece_loses_that_piece_only(
     ask, tmp_path, monkeypatch, scored
 ):
-    score = zero_shot.score_answers
+    score = scores_module.score_answers
 
     def interrupted(answers, *arguments):
         if answers.task.task.name == "dpr":
@@ -334,7 +336,7 @@ def test_an_interrupt_within_a_piece_loses_that_piece_only(
         return score(answers, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(zero_shot, "score_answers", interrupted)
+        patch.setattr(scores_module, "score_answers", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ask()
     left = {path.name for path in (tmp_path / "out/scores/run/12").iterdir()}
@@ -344,7 +346,7 @@ def test_an_interrupt_within_a_piece_loses_that_piece_only(
 
 
 def test_ctrl_c_is_honoured_after_the_piece_at_hand(ask, tmp_path, monkeypatch, scored):
-    score = zero_shot.score_answers
+    score = scores_module.score_answers
 
     def signalled(answers, *arguments):
         if answers.task.task.name == "sst2":
@@ -352,7 +354,7 @@ def test_ctrl_c_is_honoured_after_the_piece_at_hand(ask, tmp_path, monkeypatch, 
         return score(answers, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(zero_shot, "score_answers", signalled)
+        patch.setattr(scores_module, "score_answers", signalled)
         with pytest.raises(Stopped, match="2 of 3 scores are saved"):
             ask()
     left = {path.name for path in (tmp_path / "out/scores/run/12").iterdir()}
@@ -435,7 +437,7 @@ def test_cut_texts_are_counted(ask, tmp_path, pretrained):
         path.read_text().replace('"article": "', '"article": "' + "a " * 40)
     )
     out = ask(tasks="race", **{"data.dir": str(tmp_path)})
-    assert "RACE: 2 of 2 examples were cut to fit 40 tokens." in out
+    assert "RACE: 2 examples of 2 longer than 40 tokens: cut." in out
     assert checkpoints(tmp_path)[0]["tasks"]["race"]["num_cut"] == 2
 
 

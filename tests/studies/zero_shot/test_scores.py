@@ -12,7 +12,7 @@ from tiny_tasks import write_lines, write_task
 
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer, TokenScores
-from gpt1_jax.studies.answers import ZeroShotTask
+from gpt1_jax.studies.answers import AnswersTask
 from gpt1_jax.studies.zero_shot.config import ZeroShotDataConfig
 from gpt1_jax.studies.zero_shot.scores import score_answers
 from gpt1_jax.studies.zero_shot.tasks import (
@@ -228,7 +228,7 @@ def test_the_content_digest_tells_context_from_what_is_scored(tmp_path):
     row = {"sentence": "a b", "label": 0}
     found = set()
     for context, scored in (("a b", " c d"), ("a b c", " d"), ("", "a b c d")):
-        task = ZeroShotTask(TASKS["sst2"], context=context, scored=scored)
+        task = AnswersTask(TASKS["sst2"], context=context, scored=scored)
         write_lines(tmp_path / "sst2" / "dev.jsonl", [row])
         data = ZeroShotDataConfig("jsonl", str(tmp_path), 0)
         found.add(load_answers(task, data, TOKENIZER, 96).content_digest())

@@ -1,31 +1,16 @@
-"""The table of zero-shot scores, and what they are relative to."""
+"""What zero-shot scores are relative to, and how they are shown."""
 
 import pytest
 
 from gpt1_jax.report.paper import PAPER
-from gpt1_jax.studies.zero_shot.table import (
-    describe_zero_shot,
-    relative_score,
-    zero_shot_metric,
-    zero_shot_scores,
-    zero_shot_table,
-)
+from gpt1_jax.report.study_scores import long_table
+from gpt1_jax.studies.zero_shot.scores import STUDY, relative_score
 from gpt1_jax.studies.zero_shot.tasks import BEST_BEFORE, CHANCE, ZERO_SHOT
 
 
 def scored(task, score, error=0.01, **more):
-    scores = {"split": "dev", "n": 1234, zero_shot_metric(task): score}
-    scores |= {"standard_error": error, **more}
-    return {**scores, **relative_score(task, scores)}
-
-
-def zero_shot_runs(*kinds_and_folders):
-    """Runs with the same scores."""
-    given = kinds_and_folders or (("transformer", "runs/a"),)
-    return [
-        {"init_from": folder, "kind": kind, "checkpoints": checkpoints()}
-        for kind, folder in given
-    ]
+    scores = {"split": "dev", "n": 1234, ZERO_SHOT[task].task.metrics[0]: score}
+    return {**scores, "standard_error": error, **more}
 
 
 def checkpoints():
@@ -40,6 +25,15 @@ def checkpoints():
         }
         for step in (1000, 7000)
     ]
+
+
+def scores(*kinds_and_folders):
+    """The long table of runs with the same scores."""
+    runs = [
+        {"init_from": folder, "kind": kind, "checkpoints": checkpoints()}
+        for kind, folder in kinds_and_folders or (("transformer", "runs/a"),)
+    ]
+    return long_table(runs, STUDY.rows)
 
 
 def test_a_score_lies_between_chance_and_the_best_before():
@@ -70,63 +64,30 @@ def test_the_best_before_is_below_the_fine_tuned_model():
     assert BEST_BEFORE["sst2"] > gpt1["sst2"]
 
 
-def zero_shot_text(runs):
-    return zero_shot_table(zero_shot_scores(runs))
-
-
-def test_the_table_has_a_column_for_each_step():
-    header, _, cola, auc, sst2, *_ = zero_shot_text(zero_shot_runs()).split("\n")
-    cells = [[c.strip() for c in r.split("|")[1:-1]] for r in (header, cola, auc, sst2)]
-    assert cells[0][6:8] == ["step 1,000", "step 7,000"]
-    assert cells[1] == [
-        "CoLA", "matthews", "dev", "1,234", "0.0", "35.0", "1.0 ± 1.0", "7.0 ± 1.0",
-        "7.0", "20.0",
-    ]  # fmt: skip
-    assert cells[2][1:2] + cells[2][4:] == [
-        "auc", "50.0", "-", "55.0 ± 2.0", "55.0 ± 2.0", "2.5", "-",
-    ]  # fmt: skip
-    assert cells[3][-2:] == ["0.0", "0.0"]
-
-
-def test_a_score_without_an_error_is_not_measured_in_errors():
-    tasks = {"sst2": scored("sst2", 1.0, error=0.0)}
-    checkpoint = {"step": 5, "tasks": tasks}
-    table = zero_shot_text([{**zero_shot_runs()[0], "checkpoints": [checkpoint]}])
-    assert "| 100.0 ± 0.0 | - | 115.7 |" in table
+def test_the_tables_have_scores_and_relative_scores_at_each_step():
+    text = STUDY.table(scores(), None)
+    header, _, *first = text.split("\n\n")[0].splitlines()
+    assert header == (
+        "| task | metric | split | best before | n | chance | step 1,000 | step 7,000 |"
+    )
+    assert first == [
+        "| CoLA | matthews | dev | 35.0 | 1,234 | 0.0 | 1.0 ± 1.0 | 7.0 ± 1.0 |",
+        "| CoLA | auc | dev | - | 1,234 | 50.0 | 55.0 ± 2.0 | 55.0 ± 2.0 |",
+        "| SST-2 | accuracy | dev | 93.2 | 1,234 | 50.0 | 50.0 ± 1.0 | 50.0 ± 1.0 |",
+    ]
+    *_, cola, sst2 = text.split("\n\n")[2].splitlines()
+    assert cola == "| CoLA | 2.9 ± 2.9 | 20.0 ± 2.9 |"
+    assert sst2 == "| SST-2 | 0.0 ± 2.3 | 0.0 ± 2.3 |"
 
 
 def test_curves_are_the_relative_scores():
-    table = zero_shot_scores(zero_shot_runs()).dropna()  # without the AUC
-    assert set(table["run"]) == {"a"} and not table["is_baseline"].any()
-    (_, first), (_, second) = table.groupby("task")
-    assert (list(first["task"]), list(first["step"])) == (["CoLA"] * 2, [1000, 7000])
-    assert list(first["relative"]) == pytest.approx([0.01 / 0.35, 0.07 / 0.35])
-    assert list(second["relative"]) == pytest.approx([0, 0])
-    errors = list(second["relative_standard_error"])
-    assert errors == pytest.approx([0.01 / 0.432] * 2)
+    (axes,) = STUDY.figure(scores()).axes
+    first, second = (each.lines[0].get_ydata() for each in axes.containers)
+    assert list(first) == pytest.approx([0.01 / 0.35, 0.07 / 0.35])
+    assert list(second) == pytest.approx([0, 0])
 
 
-def test_a_line_names_the_task_and_its_chance():
-    scores = {"accuracy": 0.6, "standard_error": 0.01, "n": 1234, "split": "dev"}
-    line = describe_zero_shot("sst2", scores)
-    shown = " ".join(line.split())
-    assert shown == "SST-2 accuracy 60.0 ± 1.0, chance 50 (1,234 of dev)"
-
-
-def test_of_two_runs_the_second_is_the_baseline():
-    two = zero_shot_runs(("transformer", "runs/a"), ("lstm", "runs/b"))
-    two[1]["checkpoints"] = [{**checkpoints()[0], "step": 3}]
-    table = zero_shot_scores(two)
-    of_runs = table.groupby(["run", "is_baseline"], sort=False)
-    steps = {key: list(own["step"].unique()) for key, own in of_runs}
-    assert steps == {("a (Transformer)", False): [1000, 7000], ("b (LSTM)", True): [3]}
-    assert {tuple(own["task"].unique()) for _, own in of_runs} == {("CoLA", "SST-2")}
-
-
-def test_two_runs_have_a_table_each_and_one_note():
-    two = zero_shot_text(zero_shot_runs(("transformer", "a"), ("lstm", "b")))
-    one = zero_shot_text(zero_shot_runs())
-    table, note = one.strip().split("\n\n")
-    assert two.strip().split("\n\n") == [
-        "**a (Transformer)** (solid)", table, "**b (LSTM)** (dashed)", table, note,
-    ]  # fmt: skip
+def test_two_runs_stand_side_by_side():
+    text = STUDY.table(scores(("transformer", "a"), ("lstm", "b")), None)
+    assert "| a (Transformer), step 1,000 | a (Transformer), step 7,000 | b (" in text
+    assert text.count("All values are x 100") == 1

@@ -21,6 +21,7 @@ for (const run of data.runs) {
   run.expectedProbs = unpack(run.expectedProbs, Uint16Array);
   run.sources = unpack(run.sources, Uint16Array);
   run.weights = unpack(run.weights, Uint16Array);
+  run.begins = unpack(run.begins, Uint16Array);
   run.similarity = unpack(run.similarity, Float32Array);
   const size = run.layers * run.heads * run.tokens.length * run.numSources;
   run.attentionSteps = size ? run.sources.length / size : 0;
@@ -61,6 +62,9 @@ function attendedAt(run, layer, head, position) {
     share: run.weights[start + k] / 65535,
   })).filter((each) => each.share > 0);
 }
+
+// The share of all tokens but these.
+const restOf = (attended) => 1 - attended.reduce((sum, each) => sum + each.share, 0);
 
 // --- elements --------------------------------------------------------------------
 
@@ -275,17 +279,22 @@ function showTokens(run, group) {
 
 // --- attention ---------------------------------------------------------------------
 
-// Each row is a token that attends, each column one attended to.
+// Each row is a token that attends, each column one attended to. Weights that the page
+// does not hold are drawn as their mean.
 function drawMap(canvas, run, layer, head, most) {
   const count = run.tokens.length;
   const size = Math.min(count, most);
   const pixel = (position) => Math.floor((position * size) / count);
   const shares = new Float32Array(size * size); // the largest in each pixel
-  for (let position = 0; position < count; position += 1)
-    for (const each of attendedAt(run, layer, head, position)) {
-      const at = pixel(position) * size + pixel(each.position);
-      shares[at] = Math.max(shares[at], each.share);
-    }
+  for (let position = 0; position < count; position += 1) {
+    const row = pixel(position) * size;
+    const draw = (column, share) => (shares[row + column] = Math.max(shares[row + column], share));
+    const found = attendedAt(run, layer, head, position);
+    const others = position + 1 - run.begins[position] - found.length;
+    const mean = Math.max(0, restOf(found)) / Math.max(1, others);
+    for (let column = pixel(run.begins[position]); column <= pixel(position); column += 1) draw(column, mean);
+    for (const each of found) draw(pixel(each.position), each.share);
+  }
   const colour = parseInt(getComputedStyle(canvas).getPropertyValue("--cold").trim().slice(1), 16);
   const image = new ImageData(size, size);
   shares.forEach((share, at) =>
@@ -366,10 +375,9 @@ function showAttention(run, section) {
   check(buttons, layer * run.heads + head);
   subtitle.textContent = `Layer ${layer + 1}, head ${head + 1}: “${run.tokens[position]}” attends to`;
   const found = attendedAt(run, layer, head, position);
-  const rest = 1 - found.reduce((sum, each) => sum + each.share, 0);
   const rows = found.map((each) =>
     barRow(`${run.tokens[each.position]}${where(each.position, position)}`, each.share, "var(--cold)"));
-  if (found.length < position + 1) rows.push(barRow("all others", Math.max(rest, 0), "var(--soft)"));
+  if (found.length < position + 1) rows.push(barRow("all others", Math.max(restOf(found), 0), "var(--soft)"));
   table.replaceChildren(element("tbody", {}, ...rows));
   const canvas = map.firstChild;
   drawMap(canvas, run, layer, head, MOST_PIXELS.map);

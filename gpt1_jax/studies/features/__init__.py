@@ -1,1 +1,0 @@
-"""Hidden states of words and lines."""

@@ -1,1 +1,0 @@
-"""Pairs of sentences that differ in what is grammatical."""

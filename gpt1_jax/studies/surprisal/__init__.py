@@ -1,1 +1,0 @@
-"""The surprisal of words."""

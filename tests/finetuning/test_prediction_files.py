@@ -1,0 +1,216 @@
+"""Files of predictions for people, in the format of their suffix."""
+
+import csv
+import io
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from etils import epath
+from made_up_tasks import example_to_predict as example
+from tiny_tasks import changed
+
+from gpt1_jax.finetuning.prediction_files import write_predictions
+from gpt1_jax.tasks.paper_tasks import TASKS
+from gpt1_jax.tasks.task import Example
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return epath.Path(tmp_path) / "run" / "predictions"
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_predictions_of_labels_are_names_with_probabilities(folder):
+    examples = [
+        example(0, label=2, subset="matched"),
+        example(1, subset="mismatched", id="ü"),
+        example(2, label=0, subset="matched", id=""),
+    ]
+    probabilities = np.array(
+        [[0.5, 0.25, 0.25], [0.0, 0.0, 1.0], [0.25, 0.5, 0.25]], np.float32
+    )
+    path = folder / "dev.jsonl"
+    write_predictions(path, TASKS["mnli"], examples, [0, 2, 1], probabilities)
+    assert lines(path) == [
+        {
+            "id": "0",
+            "subset": "matched",
+            "prediction": "entailment",
+            "label": "contradiction",
+            "probabilities": {
+                "entailment": 0.5,
+                "neutral": 0.25,
+                "contradiction": 0.25,
+            },
+        },
+        {
+            "id": "ü",
+            "subset": "mismatched",
+            "prediction": "contradiction",
+            "probabilities": {"entailment": 0, "neutral": 0, "contradiction": 1},
+        },
+        {
+            "id": "2",
+            "subset": "matched",
+            "prediction": "neutral",
+            "label": "entailment",
+            "probabilities": {
+                "entailment": 0.25,
+                "neutral": 0.5,
+                "contradiction": 0.25,
+            },
+        },
+    ]
+
+
+def test_predictions_of_scores_are_numbers_as_they_are(folder):
+    path = folder / "dev.jsonl"
+    examples = [example(0, label=0.0), example(1)]
+    write_predictions(path, TASKS["stsb"], examples, np.array([5.5, 1.0]))
+    assert lines(path) == [
+        {"id": "0", "subset": "", "prediction": 5.5, "label": 0.0},
+        {"id": "1", "subset": "", "prediction": 1.0},
+    ]
+
+
+def test_a_file_is_replaced_whole(folder, monkeypatch):
+    path = folder / "dev.jsonl"
+    write_predictions(path, TASKS["cola"], [example()], [0])
+    before = path.read_text()
+
+    def fails(self, target):
+        raise OSError("no space")
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(OSError, match="no space"):
+        write_predictions(path, TASKS["cola"], [example()], [1])
+    monkeypatch.undo()
+    assert path.read_text() == before
+    write_predictions(path, TASKS["cola"], [example()], [1])
+    assert [p.name for p in folder.iterdir()] == ["dev.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [
+        ([[0.5]], r"probabilities are of shape \(1, 1\), not \(1, 2\)"),
+        ([0.5, 0.5], r"of shape \(2,\), not"),
+        ([[math.nan, 1.0]], r"test.tsv:2: of the probabilities, nan is not finite"),
+    ],
+)
+def test_odd_probabilities_are_refused(folder, probabilities, message):
+    path = folder / "dev.jsonl"
+    with pytest.raises(ValueError, match=message):
+        write_predictions(
+            path, TASKS["cola"], [example()], [0], np.array(probabilities)
+        )
+    assert not path.exists()
+
+
+def test_no_examples_make_no_lines(folder):
+    write_predictions(folder / "dev.jsonl", TASKS["cola"], [], [])
+    assert (folder / "dev.jsonl").read_text() == ""
+
+
+COPA = Example(("It rained.", "Why?"), ("wet", "dry"), 1, "c1", "", "a.jsonl:1")
+RACE = Example(("A story.", "Who?"), (*"abcd",), None, "", "high", "a.jsonl:1")
+
+
+@pytest.mark.parametrize(
+    ("made", "task", "text"),
+    [
+        (
+            COPA,
+            TASKS["copa"],
+            {"premise": "It rained.", "question": "Why?"}
+            | {"choice1": "wet", "choice2": "dry"},
+        ),
+        (
+            RACE,
+            TASKS["race"],
+            {"article": "A story.", "question": "Who?"}
+            | {"A": "a", "B": "b", "C": "c", "D": "d"},
+        ),
+    ],
+    ids=["copa", "race"],
+)
+def test_predictions_may_repeat_the_texts(folder, made, task, text):
+    path = folder / "a.jsonl"
+    write_predictions(path, task, [made], [0], with_text=True)
+    (line,) = lines(path)
+    assert line["text"] == text
+    assert line["prediction"] == task.target.labels[0]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_predictions_may_be_a_table(folder, suffix):
+    path = folder / f"a{suffix}"
+    made = [
+        example(7, label=1)._replace(text=('a "text",\n\tand more',)),
+        example(1, id="", subset="x"),
+    ]
+    probabilities = np.array([[0.25, 0.75], [1.0, 0.0]])
+    write_predictions(path, TASKS["cola"], made, [1, 0], probabilities, with_text=True)
+    if suffix == ".csv":
+        rows = list(csv.reader(io.StringIO(path.read_text())))
+        text = 'a "text",\n\tand more'
+    else:  # no quotes, and no gaps within a text
+        rows = [line.split("\t") for line in path.read_text().splitlines()]
+        text = 'a "text",  and more'
+    names = "id subset sentence prediction label P(unacceptable) P(acceptable)"
+    yes, no = "acceptable", "unacceptable"
+    assert rows == [
+        names.split(),
+        ["7", "", text, yes, yes, "0.25", "0.75"],
+        ["1", "x", "a text", no, "", "1.0", "0.0"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["id", "subset", "prediction", "label", "P(acceptable)"]
+)
+def test_a_text_named_like_another_column_is_refused(folder, name):
+    """Only in a table: JSON lines keep the texts apart."""
+    task = changed(TASKS["cola"], "inputs", text=(name,))
+    for suffix in (".csv", ".tsv"):
+        with pytest.raises(ValueError, match=rf"two columns named '{re.escape(name)}'"):
+            write_predictions(folder / f"a{suffix}", task, [COPA], [0], with_text=True)
+        assert not (folder / f"a{suffix}").exists()
+    path = folder / "a.jsonl"
+    write_predictions(path, task, [example()], [0], with_text=True)
+    assert lines(path)[0]["text"] == {name: "a text"}
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.xlsx"])
+def test_predictions_in_other_formats_are_refused(folder, name):
+    with pytest.raises(ValueError, match=r"predictions are written as .jsonl, .tsv, "):
+        write_predictions(folder / name, TASKS["cola"], [example()], [0])
+    assert not folder.exists()
+
+
+def test_log_probabilities_of_missing_answers_are_left_out(folder):
+    path, examples = folder / "dev.jsonl", [example(), example()]
+    log_probs = np.array([[-1.5, -2.0], [-3.0, -np.inf]])
+    write_predictions(path, TASKS["cola"], examples, [0, 0], log_probs=log_probs)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["log_probs"] for line in lines] == [[-1.5, -2.0], [-3.0]]
+
+
+@pytest.mark.parametrize("predictions", [[], [0, 1], [[0]]])
+def test_lengths_that_differ_are_refused(folder, predictions):
+    with pytest.raises(ValueError, match=r"predictions are of shape .*, not \(1,\)"):
+        write_predictions(folder / "dev.jsonl", TASKS["cola"], [example()], predictions)
+
+
+def test_predictions_that_are_not_finite_are_refused(folder):
+    examples = [example(0), example(1)]
+    for values, where in (([1.0, math.nan], 3), ([math.inf, 1.0], 2)):
+        with pytest.raises(ValueError, match=rf"test.tsv:{where}: of the pred"):
+            write_predictions(folder / "dev.jsonl", TASKS["stsb"], examples, values)

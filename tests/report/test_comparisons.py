@@ -1,0 +1,352 @@
+"""Comparisons of fine-tuned runs: Table 5, layers transferred, lambda."""
+
+import dataclasses
+import functools
+
+import pandas as pd
+import pytest
+from drawn import png
+from etils import epath
+from tiny_tasks import finetune_config
+
+from gpt1_jax.config.sections import ModelSection
+from gpt1_jax.finetuning.results import Finished
+from gpt1_jax.report.comparisons import COMPARISONS
+from gpt1_jax.report.paper import PAPER, TABLE_5, TABLE_5_TASKS
+from gpt1_jax.report.scores import row_numbers
+from gpt1_jax.tasks import metrics
+from gpt1_jax.tasks.metrics import Metric
+
+SIZES = dict(num_layers=2, num_heads=2, embed_dim=8, mlp_dim=32, lstm_units=24)
+TABLE, LAYERS, WEIGHTS = COMPARISONS.values()
+
+
+@functools.cache
+def configured(task, **overrides):
+    return finetune_config(task, {"init_from": "runs/pretrain"}, **overrides)
+
+
+def run(task, seed=0, *, train_examples=100, train=None, kind="transformer", **values):
+    """A finished run; the scores, in points, are those that are no configuration."""
+    overrides = {k: v for k, v in values.items() if "__" in k or "_" in k}
+    scores = {k: v for k, v in values.items() if k not in overrides}
+    config = configured(task, seeds=(seed,), **overrides)
+    model = ModelSection(**vars(config.model), **SIZES, kind=kind, max_seq_len=16)
+    dev = {
+        name: score / 100 for name, score in scores.items() if name not in ("m", "mm")
+    }
+    halves = {"m": "matched", "mm": "mismatched"}
+    subsets = {
+        halves[k]: {"accuracy": v / 100} for k, v in scores.items() if k in halves
+    }
+    if subsets:
+        dev |= {"accuracy": 0.123, "subsets": subsets}
+    result = {"dev": dev, "train_examples": train_examples}
+    if train is not None:
+        result["train"] = {"accuracy": train / 100}
+    return Finished(epath.Path("run"), dataclasses.replace(config, model=model), result)
+
+
+def ablations_table(runs):
+    return TABLE.table(TABLE.scores(runs))
+
+
+METRICS = {line.task: line.metric for line in PAPER}
+NONE = {"transfer_layers": "none"}
+NO_AUX = {"head__aux_lm_weight": 0.0}
+LSTM = {"kind": "lstm", "init_from": "runs/lstm"}
+
+
+def parsed_ablations(text):
+    """Our lines and the paper's of Table 5, as dictionaries by task."""
+    rows = [line[2:-2].split(" | ") for line in text.splitlines() if line[:1] == "|"]
+    header, _, *body = rows
+    tasks = [row[0] for row in body]
+    assert tasks == [*TABLE_5_TASKS.values(), "**Average**"]
+    assert [row[1] for row in body[:-1]] == [METRICS[task] for task in TABLE_5_TASKS]
+    titles = [ablation.title for ablation in TABLE_5.values()]
+    assert header[2::2] == [f"{title}, ours (dev)" for title in titles]
+    assert set(header[3::2]) == {"paper (test)"}
+    columns = [dict(zip(tasks, c, strict=True)) for c in zip(*body, strict=True)][2:]
+    ours, paper = (dict(zip(TABLE_5, columns[k::2], strict=True)) for k in (0, 1))
+    return ours, paper
+
+
+def test_table_5_has_each_score_in_its_place_beside_the_papers():
+    ours, paper = parsed_ablations(
+        ablations_table(
+            [
+                run("cola", matthews=40.0, accuracy=80),
+                run("rte", 0, accuracy=60.0),
+                run("rte", 1, accuracy=64.04),
+                run("rte", 2, accuracy=61.0),
+                run("rte", accuracy=50.0, **NONE),
+                run("mrpc", f1=81.0, accuracy=70, **NO_AUX),
+                run("stsb", pearson=70.0, spearman=1, **LSTM),
+                run("snli", accuracy=99.0),
+            ]
+        )
+    )
+    assert ours["full"]["CoLA"] == "40.0"
+    assert ours["full"]["RTE"] == "61.0 (60.0 to 64.0)"
+    assert ours["full"]["MRPC"] == "-"
+    assert ours["no_pretraining"]["RTE"] == "50.0"
+    assert ours["no_aux_lm"]["MRPC"] == "81.0"
+    assert ours["lstm"]["STS-B"] == "70.0" and ours["lstm"]["RTE"] == "-"
+    assert paper["lstm"]["STS-B"] == "71.8" and paper["full"]["RTE"] == "56.0"
+
+
+def test_averages_are_over_the_tasks_that_both_have():
+    ours, paper = parsed_ablations(
+        ablations_table([run("cola", matthews=40), run("rte", accuracy=61)])
+    )
+    assert ours["full"]["**Average**"] == "50.5 (2)"
+    assert paper["full"]["**Average**"] == "50.7 (2)"  # (45.4 + 56.0) / 2
+    assert ours["lstm"]["**Average**"] == paper["lstm"]["**Average**"] == "-"
+
+
+def test_all_tasks_have_the_papers_own_average():
+    everything = [run(task, **{METRICS[task]: 50.0}) for task in TABLE_5_TASKS]
+    ours, paper = parsed_ablations(ablations_table(everything))
+    assert (ours["full"]["**Average**"], paper["full"]["**Average**"]) == (
+        "50.0 (8)",
+        "74.7 (8)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("halves", "text"),
+    [({"m": 80, "mm": 70}, "75.0"), ({"m": 80}, "80.0"), ({"accuracy": 66}, "66.0")],
+)
+def test_mnli_is_the_mean_of_the_halves_that_were_scored(halves, text):
+    ours, _ = parsed_ablations(ablations_table([run("mnli", **halves)]))
+    assert ours["full"]["MNLI"] == text
+
+
+def test_an_empty_table_5_has_the_papers_scores():
+    ours, paper = parsed_ablations(ablations_table([]))
+    assert {line["**Average**"] for line in ours.values()} == {"-"}
+    assert paper["full"]["RTE"] == "56.0"
+
+
+def test_table_5_says_which_settings_it_lacks():
+    runs = [run("rte", accuracy=50), run("rte", accuracy=40, **LSTM)]
+    assert TABLE.lacking(TABLE.scores(runs)) == ["no pre-training", "no auxiliary LM"]
+
+
+def test_table_5_leaves_out_runs_of_other_comparisons():
+    """Beside them lie runs on fewer examples, from another model, of other lambdas."""
+    here = [run("rte", accuracy=60), run("rte", accuracy=50, **NONE)]
+    few = {"data__max_train_examples": 10}
+    others = [
+        run("rte", accuracy=7, **few, **NONE),
+        *(run("rte", s, accuracy=1, **few) for s in range(30)),
+        *(run("rte", s, accuracy=2, init_from="runs/other") for s in range(9)),
+        *(run("rte", 0, accuracy=3, head__aux_lm_weight=w) for w in (0.25, 1.0)),
+        run("rte", accuracy=4, transfer_layers="1"),
+        run("rte", accuracy=5, train__num_epochs=9.0),
+        run("rte", accuracy=6, **{**LSTM, "head__aux_lm_weight": 0.0}),
+    ]
+    for runs in ([*here, *others], [*others, *here]):
+        ours, _ = parsed_ablations(ablations_table(runs))
+        assert (ours["full"]["RTE"], ours["no_pretraining"]["RTE"]) == ("60.0", "50.0")
+        assert ours["no_aux_lm"]["RTE"] == ours["lstm"]["RTE"] == "-"
+
+
+def test_table_5_takes_the_lambda_of_most_runs():
+    weight = {"head__aux_lm_weight": 0.3}
+    runs = [run("rte", s, accuracy=s, **weight) for s in (1, 2)]
+    ours, _ = parsed_ablations(ablations_table([run("rte", accuracy=90), *runs]))
+    assert ours["full"]["RTE"] == "1.5 (1.0 to 2.0)"
+
+
+def test_a_seed_that_was_run_twice_counts_once():
+    runs = [run("rte", accuracy=60), run("rte", accuracy=60, eval__batch_size=8)]
+    ours, _ = parsed_ablations(ablations_table([*runs, run("rte", 1, accuracy=70)]))
+    assert ours["full"]["RTE"] == "65.0 (60.0 to 70.0)"
+
+
+def test_padding_changes_masks_as_a_seed_does_and_makes_no_other_row():
+    padded = {"data__unpadded_sizes": 0, "data__seq_len_buckets": (8, 16)}
+    runs = [run("rte", accuracy=60), run("rte", 1, accuracy=50, **padded, **NONE)]
+    ours, _ = parsed_ablations(ablations_table(runs))
+    assert (ours["full"]["RTE"], ours["no_pretraining"]["RTE"]) == ("60.0", "50.0")
+    runs = [run("rte", accuracy=60), run("rte", 1, accuracy=70, **padded)]
+    assert row_numbers(runs) == [0, 0]
+
+
+def layers(task, number, seed=0, **values):
+    return run(task, seed, transfer_layers=str(number), **values)
+
+
+def spreads(scores, *keys):
+    """Median, lowest and highest score of each group; keys are columns."""
+    found = scores.groupby([*keys])["score"].agg(["median", "min", "max"])
+    return {key: pytest.approx(row) for key, row in found.T.items()}
+
+
+def test_layer_transfer_has_scores_of_each_task_over_seeds():
+    table = LAYERS.scores(
+        [
+            layers("race", 0, 0, accuracy=30, train=50),
+            layers("race", 0, 1, accuracy=32, train=54),
+            run("race", accuracy=40),  # all layers are two
+            run("race", 1, accuracy=40),
+            run("race", accuracy=20, **NONE),
+            layers("mnli", 1, m=70, mm=60),
+            layers("mnli", 0, m=65, mm=60),
+        ]
+    )
+    assert set(table["metric"]) == {"accuracy"}
+    assert spreads(table, "title", "split", "setting") == {
+        ("RACE", "dev", 0): (31, 30, 32),
+        ("RACE", "dev", 2): (40, 40, 40),
+        ("RACE", "train", 0): (52, 50, 54),
+        ("MNLI-m", "dev", 0): (65, 65, 65),
+        ("MNLI-m", "dev", 1): (70, 70, 70),
+    }
+    assert LAYERS.table(table).split("\n\n") == [
+        "| task | metric | split | layers: 0 | layers: 1 | layers: 2 |\n"
+        "| --- | --- | --- | ---: | ---: | ---: |\n"
+        "| RACE | accuracy | dev | 31.0 (30.0 to 32.0) | - | 40.0 (40.0 to 40.0) |\n"
+        "| RACE | accuracy | training | 52.0 (50.0 to 54.0) | - | - |\n"
+        "| MNLI-m | accuracy | dev | 65.0 | 70.0 | - |",
+        "Over several seeds: the median, then the lowest to highest.",
+    ]
+
+
+def test_a_task_with_one_number_of_layers_is_not_compared():
+    runs = [run("rte", seed, accuracy=60) for seed in (0, 1)]
+    assert LAYERS.scores([*runs, run("rte", accuracy=1, **NONE)]).empty
+    assert LAYERS.scores([]).empty
+
+
+def weighed(weight, size=0, seed=0, **values):
+    overrides = {"head__aux_lm_weight": weight, "data__max_train_examples": size}
+    return run("rte", seed, train_examples=min(size or 90, 90), **overrides, **values)
+
+
+def test_lambda_has_scores_for_each_training_set_size():
+    table = WEIGHTS.scores(
+        [
+            weighed(0.5, 20, accuracy=40),
+            weighed(0.5, accuracy=60),
+            weighed(0.0, accuracy=55),
+            weighed(0.0, seed=1, accuracy=57),
+            weighed(0.0, 200, accuracy=1),  # all of them once more
+            weighed(1.0, 200, accuracy=70),
+            weighed(0.0, 20, accuracy=45),
+            weighed(0.5, 30, accuracy=10),
+            run("rte", accuracy=30, head__aux_lm_weight=0.25, **NONE),
+        ]
+    )
+    assert set(table["title"]) == {"RTE"} and set(table["metric"]) == {"accuracy"}
+    assert spreads(table, "train_examples", "setting") == {
+        (90, 0.0): (56, 55, 57),
+        (90, 0.5): (60, 60, 60),
+        (90, 1.0): (70, 70, 70),
+        (20, 0.0): (45, 45, 45),
+        (20, 0.5): (40, 40, 40),
+    }
+    assert WEIGHTS.table(table).splitlines()[:4] == [
+        "| task | metric | training examples | lambda: 0 | lambda: 0.5 | lambda: 1 |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+        "| RTE | accuracy | 90 | 56.0 (55.0 to 57.0) | 60.0 | 70.0 |",
+        "| RTE | accuracy | 20 | 45.0 | 40.0 | - |",
+    ]
+
+
+def test_a_task_with_one_lambda_is_not_compared():
+    assert WEIGHTS.scores([run("rte", accuracy=60)]).empty
+    assert WEIGHTS.scores([]).empty
+
+
+def test_a_task_of_ones_own_is_compared_by_its_first_metric(monkeypatch):
+    configs = [
+        dataclasses.replace(each.config, tasks=("<i>",))
+        for each in (layers("rte", 0, f1=1), layers("rte", 1, f1=1))
+    ]
+    runs = [
+        Finished(epath.Path("run"), config, {"dev": {"n": 1, "f1": score}})
+        for config, score in zip(configs, (0.2, 0.3), strict=True)
+    ]
+    table = LAYERS.scores(runs)
+    small = Metric(lambda predictions, labels: 0.0)
+    monkeypatch.setitem(metrics.METRICS, "small", small)
+    shown = LAYERS.table(table.assign(metric="small", score=table["score"] / 1e4))
+    assert r"| \<i\> | small | dev | 0.00200 | 0.00300 |" in shown
+    assert spreads(table, "title", "metric", "setting") == {
+        ("<i>", "f1", 0): (20, 20, 20),
+        ("<i>", "f1", 1): (30, 30, 30),
+    }
+
+
+# --- figures --------------------------------------------------------------------
+
+
+def layer_scores(title, spread=0.0):
+    """Scores of a task over layers, of three seeds."""
+    medians = {("dev", 0): 40.0, ("dev", 1): 45.0, ("dev", 2): 50.0}
+    medians |= {("train", 0): 60.0, ("train", 2): 90.0}
+    return pd.DataFrame(
+        [
+            (title, "accuracy", split, layers, median + spread * offset)
+            for (split, layers), median in medians.items()
+            for offset in (0, -1, 1)
+        ],
+        columns=["title", "metric", "split", "setting", "score"],
+    )
+
+
+def test_each_task_has_a_panel_and_each_split_a_line():
+    figure = LAYERS.draw(pd.concat([layer_scores("RACE"), layer_scores("MNLI-m")]))
+    assert png(figure).startswith(b"\x89PNG")
+    assert [axes.get_title() for axes in figure.axes] == ["RACE", "MNLI-m"]
+    for axes in figure.axes:
+        dev, train = axes.lines
+        assert (dev.get_linestyle(), train.get_linestyle()) == ("-", "--")
+        assert dev.get_ydata().tolist() == [40, 45, 50]
+        assert train.get_ydata().tolist() == [60, 90]
+        assert axes.get_xticks().tolist() == [0, 1, 2]
+        named = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert named == ["dev split", "training split"]
+        assert axes.get_ylabel() == "accuracy x 100"
+
+
+def test_bars_reach_from_the_lowest_to_the_highest_seed():
+    figure = LAYERS.draw(layer_scores("RACE", spread=2.0))
+    assert png(figure).startswith(b"\x89PNG")
+    dev, _ = figure.axes[0].containers
+    (bars,) = dev.lines[2]
+    ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
+    assert ends == [[38, 42], [43, 47], [48, 52]]
+
+
+def weight_scores(title, size, spread=1.0):
+    return pd.DataFrame(
+        [
+            (title, "f1", size, weight, median + spread * offset)
+            for weight, median in ((0.0, 50.0), (0.5, 60.0))
+            for offset in (0, -1, 1)
+        ],
+        columns=["title", "metric", "train_examples", "setting", "score"],
+    )
+
+
+def test_each_task_has_a_panel_and_each_size_a_line():
+    tasks = [weight_scores("A$b$", 3000), weight_scores("A$b$", 1000)]
+    tasks += [weight_scores("B", 500), weight_scores("C", 500, spread=0.0)]
+    figure = WEIGHTS.draw(pd.concat(tasks))
+    assert png(figure).startswith(b"\x89PNG")
+    first, second, third, empty = figure.axes
+    assert [axes.get_title() for axes in (first, second, third)] == ["A$b$", "B", "C"]
+    assert not empty.axison
+    shown = [text.get_text() for text in first.get_legend().get_texts()]
+    assert shown == ["3,000 training examples", "1,000 training examples"]
+    many, few = (container.lines[0] for container in first.containers)
+    assert few.get_ydata().tolist() == many.get_ydata().tolist() == [50, 60]
+    assert many.get_xdata()[0] < 0 < few.get_xdata()[0]  # side by side
+    assert few.get_marker() != many.get_marker()
+    assert few.get_linestyle() != many.get_linestyle()
+    assert [tick.get_text() for tick in first.get_xticklabels()] == ["0", "0.5"]
+    assert third.lines[0].get_xdata().tolist() == [0.0, 0.5]

@@ -1,0 +1,180 @@
+"""How figures of jobs are drawn, saved and fail."""
+
+import itertools
+
+import matplotlib
+import pandas as pd
+import pytest
+from etils import epath
+
+from gpt1_jax.report.plots import (
+    DARK,
+    LIGHT,
+    figure_path,
+    label_updates,
+    new_figure,
+    render_figure,
+    save_figure,
+    scale_updates,
+)
+
+MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+def small_figure(title="title"):
+    figure = new_figure(2, 2)
+    axes = figure.subplots()
+    axes.plot([1, 2], [3, 4])
+    axes.set_title(title)
+    return figure
+
+
+@pytest.mark.parametrize("suffix", MAGIC)
+def test_suffix_decides_the_format(tmp_path, suffix):
+    path = epath.Path(tmp_path) / "plots" / f"a{suffix}"
+    assert save_figure(small_figure, path) == path
+    assert path.read_bytes().startswith(MAGIC[suffix])
+
+
+def test_numbers_are_written_beside_the_figure(tmp_path):
+    path = epath.Path(tmp_path) / "a.svg"
+    numbers = [{"step": 1, "loss": 0.1 + 0.2}, {"step": 2, "loss": None}]
+    for rows in (numbers, pd.DataFrame(numbers)):
+        save_figure(small_figure, path, rows)
+        text = path.with_suffix(".csv").read_text()
+        assert text == "step,loss\n1,0.30000000000000004\n2,\n"
+
+
+def test_figure_is_a_file_or_a_suffix_in_the_folder(tmp_path):
+    folder = epath.Path(tmp_path)
+    assert figure_path(folder, "loss", ".pdf") == folder / "plots" / "loss.pdf"
+    assert figure_path(folder, "loss", "other/a.svg") == epath.Path("other/a.svg")
+
+
+def test_a_figure_that_fails_is_one_warning(tmp_path, capsys):
+    def fail():
+        raise ValueError("first line\nsecond line")
+
+    path = epath.Path(tmp_path) / "a.png"
+    assert save_figure(fail, path, [{"step": 1}]) is None
+    assert capsys.readouterr().out == (
+        f"WARNING: no figure {path}: ValueError: first line\n"
+    )
+    assert not path.exists() and path.with_suffix(".csv").exists()
+
+
+def test_a_figure_that_cannot_be_written_is_one_warning(tmp_path, capsys):
+    (tmp_path / "plots").write_text("a file")
+    path = epath.Path(tmp_path) / "plots" / "a.png"
+    assert save_figure(small_figure, path, [{"step": 1}]) is None
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"WARNING: no figure {path}: ")
+
+
+@pytest.mark.filterwarnings("error")
+def test_letters_that_the_font_lacks_are_said_once(tmp_path, capsys):
+    path = epath.Path(tmp_path) / "a.png"
+    assert save_figure(lambda: small_figure("电脑电"), path) == path
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"WARNING: {path} has boxes for what its font lacks: 电 脑;")
+
+
+def test_letters_that_the_font_lacks_are_of_the_users_font(tmp_path, capsys):
+    path = epath.Path(tmp_path) / "a.png"
+    with matplotlib.rc_context({"font.sans-serif": ["No Such Font", "STIXGeneral"]}):
+        save_figure(lambda: small_figure("\u24b6"), path)
+    assert capsys.readouterr().out == ""
+    save_figure(lambda: small_figure("\u24b6"), path)
+    assert "lacks: \u24b6;" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suffix", MAGIC)
+def test_settings_of_the_user_do_not_change_a_figure(suffix):
+    plain = render_figure(small_figure, suffix, "a")
+    before = dict(matplotlib.rcParams)
+    settings = {"font.size": 30, "axes.facecolor": "black", "savefig.dpi": 10}
+    with matplotlib.rc_context({**settings, "text.usetex": True}):
+        assert render_figure(small_figure, suffix, "a") == plain
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("style", [LIGHT, DARK])
+def test_a_figure_is_drawn_to_the_same_bytes(style):
+    first, again = (render_figure(small_figure, ".svg", "a", style) for _ in range(2))
+    assert first == again
+
+
+def test_the_styles_differ_and_leave_no_trace():
+    before = dict(matplotlib.rcParams)
+    light, dark = (
+        render_figure(small_figure, ".svg", "a", style).decode()
+        for style in (LIGHT, DARK)
+    )
+    assert "#ffffff" in light and "#16191d" in dark and "#ffffff" not in dark
+    assert "#6cb6ff" in dark  # the first line's colour
+    assert dict(matplotlib.rcParams) == before
+
+
+def ticks(steps, width=4.0):
+    """The labels of an axis of updates, and whether any two touch."""
+    figure = new_figure(width, 2)
+    axes = figure.subplots()
+    axes.plot(steps, steps)
+    scale_updates(axes, steps)
+    figure.savefig("/dev/null", format="png")
+    labels = axes.get_xticklabels()
+    boxes = sorted((each.get_window_extent() for each in labels), key=lambda b: b.x0)
+    apart = all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
+    assert axes.get_xticks(minor=True).size == 0
+    return [each.get_text() for each in labels], apart
+
+
+def test_few_steps_are_all_labelled():
+    assert ticks([0, 10, 100, 1200]) == (["0", "10", "100", "1,200"], True)
+    assert ticks([1200, 2400]) == (["1,200", "2,400"], True)
+    assert ticks([7]) == (["7"], True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "labels"),
+    [
+        ([3, 6, 11], ["3", "6", "11"]),
+        ([1200], ["1,200"]),
+        (range(50, 1501, 50), ["0", "500", "1,000", "1,500"]),
+    ],
+)
+def test_a_linear_axis_has_its_steps_or_round_ones(steps, labels):
+    axes = new_figure(4, 2).subplots()
+    axes.plot(steps, steps)
+    label_updates(axes, steps)
+    low, high = axes.get_xlim()
+    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+    assert [axes.xaxis.get_major_formatter()(tick) for tick in ticks] == labels
+
+
+@pytest.mark.parametrize("width", [2, 4, 12])
+def test_many_steps_are_labelled_as_far_as_there_is_room(width):
+    steps = [0, *range(100, 30_001, 100)]
+    labels, apart = ticks(steps, width)
+    assert apart and len(labels) >= 2
+    assert labels[-1] == "30,000"
+    assert {int(label.replace(",", "")) for label in labels} <= {*steps}
+
+
+def luminance(color):
+    """WCAG 2, relative luminance."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("style", [LIGHT, DARK])
+@pytest.mark.parametrize(
+    ("part", "least"), [("text.color", 7.0), ("xtick.color", 3.0)], ids=str
+)
+def test_contrast_is_enough(style, part, least):
+    """WCAG 2: 7 for text at level AAA, 3 for lines that carry meaning."""
+    darker, lighter = sorted(map(luminance, (style["figure.facecolor"], style[part])))
+    assert (lighter + 0.05) / (darker + 0.05) >= least

@@ -1,0 +1,271 @@
+"""The long table of a study's scores, and the table and figure made from it."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from drawn import png, texts
+
+from gpt1_jax.report.study_scores import (
+    draw_scores,
+    long_table,
+    scores_table,
+    shown,
+    with_published,
+)
+
+TEN = [m * 10**k for k in (3, 4, 5) for m in (1, 2, 5)] + [10**6]
+TASKS = ("CoLA", "SST-2", "RACE")
+
+
+def rows(task, scores):
+    yield {"task": task, "n": 40, "score": 100 * scores["accuracy"], "error": 2.0}
+
+
+def run(init_from, accuracies, kind="transformer", **more):
+    """A run of a results.json: step -> accuracy of the task "a"."""
+    checkpoints = [
+        {"step": step, "tasks": {"a": {"accuracy": accuracy}}}
+        for step, accuracy in accuracies.items()
+    ]
+    return {"init_from": init_from, "kind": kind, "checkpoints": checkpoints, **more}
+
+
+def curves(steps, run="Transformer", is_baseline=False, tasks=TASKS):
+    """Scores of each task: 0.1, 0.2, ... at the first step, rising by 0.01."""
+    return pd.DataFrame(
+        {
+            "run": run,
+            "set": run,
+            "is_baseline": is_baseline,
+            "step": step,
+            "at": f"step {step:,}",
+            "task": task,
+            "score": 0.1 * (k + 1) + 0.01 * n,
+            "error": 0.05,
+        }
+        for k, task in enumerate(tasks)
+        for n, step in enumerate(steps)
+    )
+
+
+def both(ours, theirs):
+    """The figure of a run and a baseline."""
+    return draw_scores(pd.concat([ours, theirs]), "task", "score", [0])
+
+
+def lines(figure):
+    """The data line of each curve, in order."""
+    return [each.lines[0] for axes in figure.axes for each in axes.containers]
+
+
+def legends(figure):
+    return [texts(legend.get_texts()) for legend in figure.legends]
+
+
+# --- the long table ---------------------------------------------------------------
+
+
+def test_the_long_table_has_a_row_for_each_score_of_each_step():
+    table = long_table([run("runs/x", {8: 0.5, 1200: 0.75})], rows)
+    same = {"run": "x", "set": "run", "is_baseline": False, "task": "a", "n": 40}
+    assert table.to_dict("records") == [
+        {**same, "step": 8, "at": "step 8", "score": 50.0, "error": 2.0},
+        {**same, "step": 1200, "at": "step 1,200", "score": 75.0, "error": 2.0},
+    ]
+
+
+def test_the_second_run_of_1_0_is_the_baseline_and_later_ones_are_named():
+    old = [run("a", {1: 0.5}), run("b", {1: 0.5}, "lstm")]
+    table = long_table(old, rows)
+    assert list(table["is_baseline"]) == [False, True]
+    assert list(table["run"]) == ["a (Transformer)", "b (LSTM)"]
+    names = ("run", "run_2", "baseline", "baseline_2")
+    new = [run(name, {1: 0.5}, name=name) for name in names]
+    assert list(long_table(new, rows)["is_baseline"]) == [False, False, True, True]
+
+
+def test_one_run_on_two_sets_is_told_apart_by_their_names():
+    sets = [run("a", {1: 0.5}, name=name) for name in ("full", "fast")]
+    sets[1]["checkpoints"][0]["revision"] = "chck_1M"
+    table = long_table(sets, rows)
+    assert list(table["run"]) == ["full", "fast"]
+    assert list(table["at"]) == ["step 1", "chck_1M"]
+
+
+# --- the table --------------------------------------------------------------------
+
+
+def test_the_table_has_a_line_for_each_group_and_a_column_for_each_step():
+    table = long_table([run("runs/x", {8: 0.5, 1200: 0.75})], rows)
+    header, rule, line = scores_table(table, ["task", "n"]).splitlines()
+    assert header == "| task | n | step 8 | step 1,200 |"
+    assert rule == "| --- | ---: | ---: | ---: |"
+    assert line == "| a | 40 | 50.0 ± 2.0 | 75.0 ± 2.0 |"
+
+
+def test_published_scores_have_a_column_without_a_step():
+    table = long_table([run("x", {8: 0.5}), run("y", {8: 0.25})], rows)
+    published = [{"run": "GPT-2", "task": "a", "n": 40, "score": 99.4}]
+    table = scores_table(with_published(table, published), ["task", "n"])
+    header, _, line = table.splitlines()
+    assert header == "| task | n | x, step 8 | y, step 8 | GPT-2 |"
+    assert line == "| a | 40 | 50.0 ± 2.0 | 25.0 ± 2.0 | 99.4 |"
+
+
+def test_what_is_missing_is_a_dash():
+    runs = [run("x", {8: 0.5, 9: 0.5}), run("y", {8: 0.25})]
+    table = long_table(runs, rows)
+    table.loc[2, "task"] = "b"
+    *_, first, second = scores_table(table, ["task"]).splitlines()
+    assert first == "| a | 50.0 ± 2.0 | 50.0 ± 2.0 | - |"
+    assert second == "| b | - | - | 25.0 ± 2.0 |"
+
+
+def test_all_names_in_the_table_are_escaped_once():
+    table = long_table([run("a&<i>", {8: 0.5}), run("b|", {8: 0.5})], rows)
+    table["task"] = "<b>"
+    text = scores_table(table, ["task"])
+    assert r"a\&\<i\>, step 8" in text and r"b\|, step 8" in text
+    assert r"| \<b\> |" in text
+
+
+@pytest.mark.parametrize("error", [0.0, math.nan])
+def test_an_error_of_nothing_is_not_shown(error):
+    assert shown(100, error) == "100.0"
+    assert shown(99.26, 1.25) == "99.3 ± 1.2"
+    assert shown(3.14159, 0.5, 3) == "3.142 ± 0.500"
+
+
+def test_runs_that_differ_by_seed_are_their_mean_with_its_spread():
+    """Each step and group that all of them have; a baseline is a run of its own."""
+    runs = [
+        run("s0", {8: 0.4, 9: 0.5}, name="run"),
+        run("s1", {8: 0.6}, name="run_2"),
+        run("lstm", {8: 0.3}, name="baseline"),
+    ]
+    table, note = scores_table(long_table(runs, rows), ["task"]).split("\n\n")
+    header, _, line = table.splitlines()
+    assert header == "| task | mean of s0, s1 (± SD), step 8 | lstm, step 8 |"
+    assert note == "SD is the standard deviation over runs: mean of s0, s1 (± SD)."
+    spread = 100 * np.std([0.4, 0.6], ddof=1)
+    assert line == f"| a | 50.0 ± {spread:.1f} | 30.0 ± 2.0 |"
+
+
+# --- the figure -------------------------------------------------------------------
+
+
+def test_each_group_has_a_curve_with_its_scores_and_errors():
+    figure = draw_scores(curves([100, 1000, 10000]), "task", "points")
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    for number, container in enumerate(axes.containers):
+        line, _, (bars,) = container.lines
+        first = 0.1 * (number + 1)
+        expected = [first, first + 0.01, first + 0.02]
+        np.testing.assert_allclose(line.get_ydata().astype(float), expected)
+        tops = [segment[:, 1] for segment in bars.get_segments()]
+        np.testing.assert_allclose(tops[0], [first - 0.05, first + 0.05])
+    assert axes.get_xscale() == "log" and not axes.get_xticks(minor=True).size
+    assert texts(axes.get_xticklabels()) == ["100", "1,000", "10,000"]
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("updates", "points")
+    assert legends(figure) == [list(TASKS)]
+
+
+def test_the_baseline_is_dashed_in_the_colours_of_the_groups():
+    figure = both(curves(TEN), curves(TEN[::3], "LSTM", is_baseline=True))
+    assert png(figure).startswith(b"\x89PNG")
+    drawn = {line.get_linestyle(): [] for line in lines(figure)}
+    for line in lines(figure):
+        drawn[line.get_linestyle()].append(line)
+    ours, theirs = drawn["-"], drawn["--"]
+    for read in ("get_color", "get_marker"):
+        values = [[getattr(line, read)() for line in each] for each in (ours, theirs)]
+        assert values[0] == values[1] and len(set(values[0])) == 3
+    assert {line.get_markerfacecolor() for line in theirs} == {"none"}
+    assert [len(line.get_xdata()) for line in (ours[0], theirs[0])] == [10, 4]
+    assert legends(figure) == [list(TASKS), ["Transformer", "LSTM"]]
+    by_run = figure.legends[1].get_lines()
+    assert [line.get_linestyle() for line in by_run] == ["-", "--"]
+    assert {line.get_color() for line in by_run} == {"0.5"}
+
+
+def test_a_single_group_has_its_runs_in_colours():
+    table = pd.concat([curves([1, 10], name, tasks=["a"]) for name in ("x", "y")])
+    table.loc[table["run"] == "y", "is_baseline"] = True
+    figure = draw_scores(table, "task", "points", panels=True)
+    assert len(figure.axes) == 1 and legends(figure) == [["x", "y"]]
+    assert len({line.get_color() for line in lines(figure)}) == 2
+
+
+def test_panels_have_a_group_each_and_published_scores_as_levels():
+    published = [
+        {"run": who, "task": task, "score": 0.9 + n / 100}
+        for n, who in enumerate(("GPT-2", "people"))
+        for task in TASKS
+    ]
+    table = with_published(curves(TEN), published)
+    figure = draw_scores(table, "task", "points", [0.5], panels=True)
+    assert png(figure).startswith(b"\x89PNG")
+    axes = [each for each in figure.axes if each.get_visible()]
+    assert [each.get_title() for each in axes] == list(TASKS)
+    for each in axes:
+        assert len(each.containers) == 1
+        levels = [line.get_ydata()[0] for line in each.lines[1:]]
+        assert {0.5, 0.9, 0.91} <= {round(float(level), 6) for level in levels}
+    assert legends(figure) == [["Transformer", "GPT-2", "people"]]
+    styles = {line.get_linestyle() for line in figure.legends[0].get_lines()}
+    assert len(styles) == 3
+
+
+def test_one_step_is_a_row_of_points_for_each_group():
+    figure = draw_scores(curves([3000]), "task", "points", [0])
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert texts(axes.get_yticklabels()) == list(TASKS) and axes.yaxis_inverted()
+    (line,) = lines(figure)
+    np.testing.assert_allclose(line.get_xdata().astype(float), [0.1, 0.2, 0.3])
+    assert list(line.get_ydata()) == [0, 1, 2]
+    segments = axes.containers[0].lines[2][0].get_segments()
+    np.testing.assert_allclose(segments[0][:, 0], [0.05, 0.15])
+    assert legends(figure) == [["Transformer, step 3,000"]]
+    assert axes.get_xlabel() == "points"
+
+
+def test_one_step_of_two_runs_is_two_points_a_row():
+    figure = both(curves([3000]), curves([2000], "LSTM", is_baseline=True))
+    assert png(figure).startswith(b"\x89PNG")
+    places = [list(line.get_ydata()) for line in lines(figure)]
+    np.testing.assert_allclose(places, [[-0.1, 0.9, 1.9], [0.1, 1.1, 2.1]])
+    assert [line.get_markerfacecolor() == "none" for line in lines(figure)] == [0, 1]
+    assert legends(figure) == [["Transformer, step 3,000", "LSTM, step 2,000"]]
+
+
+def test_step_0_of_a_converted_run_is_a_level():
+    figure = both(curves([10, 100]), curves([0], r"$\frac$", is_baseline=True))
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    levels = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert [line.get_ydata()[0] for line in levels] == [0.1, 0.2, 0.1 * 3]
+    assert len(axes.containers) == 3
+    assert texts(axes.get_xticklabels()) == ["10", "100"]
+
+
+@pytest.mark.parametrize("steps", [[0, 1], [0, 1, 10, 100]])
+def test_step_0_of_a_run_of_milestones_has_its_place(steps):
+    figure = both(curves(steps), curves([0], "LSTM", is_baseline=True))
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    for line in lines(figure):
+        np.testing.assert_allclose(line.get_xdata().astype(float), steps)
+    assert len(lines(figure)) == 3  # the baseline is a level
+    assert axes.transData.transform((0, 0))[0] < axes.transData.transform((1, 0))[0]
+    assert texts(axes.get_xticklabels()) == [str(step) for step in steps]
+
+
+def test_steps_of_the_baseline_alone_are_a_line_beside_points():
+    figure = both(curves([100]), curves([10, 100], "LSTM", is_baseline=True))
+    assert png(figure).startswith(b"\x89PNG")
+    assert sorted(len(line.get_xdata()) for line in lines(figure)) == [1, 1, 1, 2, 2, 2]
+    assert figure.axes[0].get_xscale() == "log"

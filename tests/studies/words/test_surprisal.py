@@ -1,0 +1,379 @@
+"""The surprisal job, as its user runs it."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from tiny_run import load_config
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.data.words import POSITION, SURPRISAL
+from gpt1_jax.errors import UserError
+from gpt1_jax.studies.words import job
+
+TEXT = "The abcd of efgh. And a!\n\nhij bcd ghi"
+COLUMNS = ["step", *POSITION, *SURPRISAL]
+
+
+@pytest.fixture
+def ask(pretrained, corpus_dir, capsys):
+    """A function from values to what the job prints."""
+
+    def run(**values):
+        config = load_config(preset="", file="surprisal")
+        overrides = {"init_from": str(pretrained), **values}
+        config.update_from_flattened_dict(overrides)
+        config.compilation_cache_dir = str(corpus_dir / "xla")
+        job.run(config_lib.load(config.to_dict()), "")
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    (tmp_path / "a.txt").write_text(TEXT)
+    return str(tmp_path / "a.txt")
+
+
+def rows_of(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def numbers(rows, name="nats"):
+    return np.array([float(row[name]) for row in rows])
+
+
+# --- texts ----------------------------------------------------------------------
+
+
+def test_a_text_is_a_table_on_standard_output(ask, pretrained):
+    lines = ask(text=TEXT).splitlines()
+    rows = list(csv.DictReader(io.StringIO("\n".join(lines)), delimiter="\t"))
+    assert list(rows[0]) == COLUMNS
+    assert [row["word"] for row in rows] == TEXT.split()
+    expected = gpt1_jax.load(str(pretrained)).surprisal(TEXT)
+    assert {row["step"] for row in rows} == {"12"}
+    for row, each in zip(rows, expected, strict=True):
+        assert row["tokens"].split() == list(each.tokens)
+        assert TEXT[int(row["start"]) : int(row["end"])] == each.word
+        assert float(row["bits"]) == pytest.approx(each.bits, abs=1e-5)
+        for name in ("line", "sentence", "position", "num_tokens", "rank"):
+            assert row[name] == str(getattr(each, name)), name
+
+
+def test_a_file_becomes_a_file_of_either_format(ask, text_file, tmp_path):
+    plain, arrays = tmp_path / "new" / "a.csv", tmp_path / "a.npz"
+    out = ask(input=text_file, output=str(plain))
+    assert "step 12: 9 words of " in out and f"Wrote {plain}" in out
+    assert numbers(rows_of(plain)).sum() > 9
+    mean = numbers(rows_of(plain), "bits").mean()
+    assert f"{mean:.3f} bits per word" in out
+    ask(input=text_file, output=str(arrays))
+    with np.load(arrays) as file:
+        assert [name for name in file if name != "attributes"] == COLUMNS
+        assert file["word"].tolist() == TEXT.split()
+        np.testing.assert_allclose(file["nats"], numbers(rows_of(plain)), atol=1e-6)
+        about = json.loads(str(file["attributes"]))
+    assert about["context"] == "line" and "init_from" in about
+
+
+def test_what_is_read_before_a_word_is_chosen(ask, text_file, tmp_path):
+    def first_of_line_3(**reading):
+        path = tmp_path / "out.csv"
+        values = {f"{name}": value for name, value in reading.items()}
+        ask(input=text_file, output=str(path), **values)
+        (row,) = [row for row in rows_of(path) if row["word"] == "hij"]
+        return row["nats"]
+
+    alone = first_of_line_3()
+    assert first_of_line_3(context="text") != alone
+    assert first_of_line_3(context_words=2) == alone
+    assert first_of_line_3(context="text", context_words=2) != alone
+    assert first_of_line_3(first_word="unscored") == ""
+
+
+def test_punctuation_has_rows_of_its_own_if_asked_for(ask):
+    out = ask(text="hij, abcd!", **{"punctuation": "apart"})
+    rows = list(csv.DictReader(io.StringIO(out), delimiter="\t"))
+    assert [row["word"] for row in rows] == ["hij", ",", "abcd", "!"]
+
+
+def test_a_text_longer_than_the_context_is_read_in_windows(ask, tmp_path):
+    path = tmp_path / "a.csv"
+    ask(text="abcd " * 100, output=str(path), **{"overlap": 30})
+    assert len(rows_of(path)) == 100 and not np.isnan(numbers(rows_of(path))).any()
+
+
+# --- words that are given -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
+def test_given_words_come_back_row_for_row(ask, tmp_path, pretrained, name):
+    given = [
+        {"item": item, "w": word, "RT": f"{200 + number}"}
+        for item, text in enumerate(["the abcd of", "efgh and", "the abcd"])
+        for number, word in enumerate(text.split())
+    ]
+    given[3]["w"] = "  efgh\u200b hij "  # two words in a cell
+    if name == "a.jsonl":
+        content = "".join(json.dumps(row) + "\n" for row in given)
+    else:
+        gap = "," if name == "a.csv" else "\t"
+        lines = [gap.join(map(str, row.values())) + "\n" for row in given]
+        content = "".join([gap.join(given[0]) + "\n", *lines])
+    (tmp_path / name).write_text(content)
+    how = dict(input=str(tmp_path / name), words_column="w", text_column="item")
+    ask(output=str(tmp_path / "out.csv"), **how)
+    rows = rows_of(tmp_path / "out.csv")
+    assert list(rows[0]) == ["step", "item", "w", "RT", *SURPRISAL]
+    for row, original in zip(rows, given, strict=True):
+        assert all(row[key] == str(value) for key, value in original.items())
+    model = gpt1_jax.load(str(pretrained))
+    expected = [
+        each.nats for each in model.surprisal("the abcd of\nefgh hij and\nthe abcd")
+    ]
+    expected[3:5] = [expected[3] + expected[4]]
+    np.testing.assert_allclose(numbers(rows), expected, atol=1e-5)
+    ask(output=str(tmp_path / "out.npz"), **how)
+    with np.load(tmp_path / "out.npz") as file:
+        assert file["RT"].tolist() == [row["RT"] for row in given]
+
+
+def test_all_rows_are_one_text_unless_a_column_tells_them_apart(ask, tmp_path):
+    (tmp_path / "a.csv").write_text("id,w\n1,the\n1,abcd\n2,of\n2,efgh\n")
+    path = tmp_path / "out.csv"
+    how = dict(input=str(tmp_path / "a.csv"), words_column="w", output=str(path))
+    found = {}
+    for name, more in {
+        "one": {},
+        "two": {"text_column": "id"},
+        "on": {"text_column": "id", "context": "text"},
+    }.items():
+        ask(**how, **more)
+        found[name] = numbers(rows_of(path)).tolist()
+    assert found["one"][:2] == found["two"][:2] == found["on"][:2]
+    assert found["one"][2] != found["two"][2] != found["on"][2] != found["one"][2]
+
+
+# --- steps ----------------------------------------------------------------------
+
+
+def test_all_steps_are_each_step_in_turn(ask, text_file, tmp_path):
+    together = tmp_path / "all.csv"
+    picture = tmp_path / "new" / "all.png"
+    out = ask(input=text_file, step="all", output=str(together), figure=str(picture))
+    assert "step 8: 9 words" in out and "step 12: 9 words" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    lines = together.read_text().splitlines(keepends=True)
+    alone = []
+    for step in ("8", "12"):
+        ask(input=text_file, step=step, output=str(tmp_path / f"{step}.csv"))
+        header, *rows = (tmp_path / f"{step}.csv").read_text().splitlines(keepends=True)
+        alone += rows
+    assert lines == [header, *alone]
+    before, after = numbers(rows_of(together)).reshape(2, -1)
+    assert (before != after).all()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_text_is_encoded_once_for_all_steps(ask, tmp_path, monkeypatch, given):
+    """And not once to check it and once at each of the two steps."""
+    encoded = []
+    encode = SentencePieceTokenizer.encode
+
+    def counting(self, text):
+        encoded.append(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(SentencePieceTokenizer, "encode", counting)
+    how = {"text": TEXT}
+    if given:
+        (tmp_path / "a.csv").write_text("\n".join(["w", *TEXT.split()]))
+        how = {"input": str(tmp_path / "a.csv"), "words_column": "w"}
+    ask(step="all", output=str(tmp_path / "out.csv"), **how)
+    assert encoded == TEXT.split()
+    assert len(rows_of(tmp_path / "out.csv")) == 2 * len(encoded)
+
+
+def test_the_picture_of_one_step_has_its_first_words(ask, tmp_path):
+    ask(text="It was\na dog", figure=str(tmp_path / "a.svg"))
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+    header, *rows = (tmp_path / "a.csv").read_text().splitlines()
+    assert header == "step,item,word,bits,mean"
+    assert [row.split(",")[1:3] for row in rows] == [
+        ["1", "It"],
+        ["1", "was"],
+        ["2", "a"],
+        ["2", "dog"],
+    ]
+    with pytest.raises(ValueError, match="No word has a surprisal"):
+        how = {"first_word": "unscored", "figure": str(tmp_path / "b.png")}
+        ask(text="abcd", **how)
+
+
+def test_numbers_of_the_picture_replace_neither_the_table_nor_the_text(ask, tmp_path):
+    how = {"figure": str(tmp_path / "a.png"), "output": str(tmp_path / "a.csv")}
+    ask(text="It was", **how)
+    assert (tmp_path / "a.csv").read_text().startswith("step,line,sentence,")
+    (tmp_path / "words.csv").write_text("word\nIt\n")
+    how = {"input": str(tmp_path / "words.csv"), "words_column": "word"}
+    with pytest.raises(FileExistsError, match=r"would replace .*words\.csv"):
+        ask(figure=str(tmp_path / "words.pdf"), **how)
+    assert (tmp_path / "words.csv").read_text() == "word\nIt\n"
+
+
+# --- bad input ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "values", "message"),
+    [
+        (b" \n\n", {}, r"a\.txt holds no word"),
+        (b"ok\n\xff\n", {}, r"a\.txt:2: byte 0xff is not UTF-8"),
+        (b"ok\nok " + b"ab" * 60, {}, r"a\.txt:2: the word 'abab.* reads 40 at a time"),
+        (b"w,b\nx,1\n", {"words_column": "word"}, "no column 'word'; .* are w, b"),
+        (b"w,b\nx,1\n,2\n", {"words_column": "w"}, r"a\.csv:3: .* holds '', not a"),
+        (b"w,bits\nx,1\n", {"words_column": "w"}, "column 'bits' already, .* rename"),
+        (b"w\n" + b"ab" * 60, {"words_column": "w"}, r"a\.csv:2: the word 'abab"),
+        (b"w\nx\n", {}, "--config.words_column=NAME"),
+        (b"x\n", {"words_column": "w"}, "plain text"),
+    ],
+)
+def test_bad_text_is_refused_and_nothing_harmed(
+    ask, tmp_path, monkeypatch, content, values, message
+):
+    name = "a.csv" if content.startswith(b"w") else "a.txt"
+    (tmp_path / name).write_bytes(content)
+    output = tmp_path / "out.csv"
+    output.write_text("old")
+    if "the word" not in message:  # found before the model is loaded
+        monkeypatch.setattr(job, "open_steps", None)
+    with pytest.raises(ValueError, match=message):
+        ask(input=str(tmp_path / name), output=str(output), **values)
+    assert output.read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {name, "out.csv"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "set one of them"),
+        ({"text": "a", "input": "a.txt"}, "set one of them"),
+        (
+            {"text": "a", "output": "a.xlsx"},
+            r"output='a.xlsx' must end in .csv or .tsv or .npz",
+        ),
+        (
+            {"text": "a", "figure": "a.gif"},
+            r"figure='a.gif' must end in .png or .svg or .pdf",
+        ),
+        ({"text": "a", "words_column": "w"}, "does nothing without config.input"),
+        ({"input": "a.csv", "text_column": "w"}, "without config.words_column"),
+        ({"input": "no/such.txt"}, "no/such.txt cannot be read"),
+        ({"text": "a", "step": "9"}, "no checkpoint of step 9"),
+        ({"text": "a", "step": "last"}, "must be default, newest, best"),
+        ({"text": "a", "init_from": ""}, "--config.init_from=runs"),
+        ({"text": "a", "init_from": "no/run"}, "no/run is not a run folder"),
+        (
+            {"text": "a", "init_from": "no/run", "step": "all"},
+            "no/run is not a run folder",
+        ),
+        ({"text": "a", "context": "page"}, "one of line, text"),
+        ({"text": "a", "overlap": 40}, "overlap=40 .* 40 tokens; .* 1 to 39"),
+        ({"text": "a", "overlap": -1}, "overlap=-1 must not be negative"),
+        (
+            {
+                "input": "a.csv",
+                "words_column": "w",
+                "punctuation": "apart",
+            },
+            "several rows of a word",
+        ),
+    ],
+    ids=str,
+)
+def test_bad_values_are_refused(ask, values, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        ask(**values)
+
+
+def test_the_table_does_not_replace_what_is_read(ask, tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("w\nx\n")
+    monkeypatch.chdir(tmp_path)
+    for output in ("a.csv", "./a.csv"):
+        with pytest.raises(FileExistsError, match=r"would replace a\.csv, which"):
+            ask(input="a.csv", words_column="w", output=output)
+    assert (tmp_path / "a.csv").read_text() == "w\nx\n"
+
+
+def test_a_column_does_not_hide_the_attributes_of_an_archive(ask, tmp_path):
+    table, how = tmp_path / "a.csv", {"words_column": "w"}
+    table.write_text("w,attributes\nabc,1\n")
+    with pytest.raises(UserError, match="has a column 'attributes' already"):
+        ask(input=str(table), output=str(tmp_path / "a.npz"), **how)
+    ask(input=str(table), output=str(tmp_path / "b.csv"), **how)
+    assert "attributes" in (tmp_path / "b.csv").read_text()
+
+
+def test_a_run_that_was_moved_is_scored(ask, pretrained, tmp_path):
+    """And nothing but the table goes to standard output."""
+    moved = shutil.copytree(pretrained, tmp_path / "moved")
+    output = ask(init_from=str(moved), text="abc de")
+    assert output.startswith("\t".join(COLUMNS)), output
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+def test_words_that_are_invisible_are_refused_as_for_features(ask, tmp_path, name):
+    text = {"a.txt": "the\nabcd \u200b of\n", "a.csv": "w\nthe\n\u200b\n"}[name]
+    (tmp_path / name).write_text(text)
+    number = 2 if name == "a.txt" else 3
+    how = {"words_column": "w"} if name == "a.csv" else {}
+    with pytest.raises(UserError, match=rf"{name}:{number}: nothing is left of '.u2"):
+        ask(input=str(tmp_path / name), output=str(tmp_path / "out.csv"), **how)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_tsv_goes_out_as_it_comes_in(ask, tmp_path):
+    source, target = tmp_path / "a.tsv", tmp_path / "out.tsv"
+    source.write_text('w\tRT\n"the\t200\nabcd"\t210\n')
+    ask(input=str(source), words_column="w", output=str(target))
+    rows = [line.split("\t") for line in target.read_text().splitlines()]
+    assert rows[0] == ["step", "w", "RT", *SURPRISAL]
+    assert [row[1:3] for row in rows[1:]] == [['"the', "200"], ['abcd"', "210"]]
+
+
+def test_nothing_is_said_in_a_stream(ask, tmp_path):
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as cat:
+        out = ask(text="the abcd", output=str(pipe))
+        assert cat.communicate()[0].startswith(b"step,line")
+    assert "Wrote" not in out
+
+
+def test_the_users_own_columns_stay_as_they_were(ask, tmp_path):
+    row = {"w": "abcd", "small": 1.5e-8, "none": None, "note": "x\ry", "list": ["é"]}
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    ask(input=str(path), words_column="w", output=str(tmp_path / "a.csv"))
+    (found,) = rows_of(tmp_path / "a.csv")
+    own = {name: found[name] for name in row}
+    assert own == {**row, "small": "1.5e-08", "none": "", "list": '["é"]'}
+
+
+def test_printed_rows_are_one_line_each(ask, tmp_path):
+    (tmp_path / "a.csv").write_text('w,note\nabcd,"x\ty\nz"\nefgh,2\n')
+    header, *rows = ask(input=str(tmp_path / "a.csv"), words_column="w").splitlines()
+    assert len(rows) == 2 and {line.count("\t") for line in rows} == {
+        header.count("\t")
+    }
+    assert rows[0].split("\t")[2] == "x y z"
