@@ -13,7 +13,7 @@ from etils import epath
 from made_up_tasks import example_to_predict as example
 from tiny_tasks import changed
 
-from gpt1_jax.finetuning.prediction_files import write_predictions
+from gpt1_jax.finetuning.prediction_files import prediction_rows, write_predictions
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example
 
@@ -195,12 +195,11 @@ def test_predictions_in_other_formats_are_refused(folder, name):
     assert not folder.exists()
 
 
-def test_log_probabilities_of_missing_answers_are_left_out(folder):
-    path, examples = folder / "dev.jsonl", [example(), example()]
+def test_log_probabilities_of_missing_answers_are_left_out():
     log_probs = np.array([[-1.5, -2.0], [-3.0, -np.inf]])
-    write_predictions(path, TASKS["cola"], examples, [0, 0], log_probs=log_probs)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["log_probs"] for line in lines] == [[-1.5, -2.0], [-3.0]]
+    examples = [example(), example()]
+    rows = prediction_rows(TASKS["cola"], examples, [0, 0], log_probs=log_probs)
+    assert [row["log_probs"] for row in rows] == [[-1.5, -2.0], [-3.0]]
 
 
 @pytest.mark.parametrize("predictions", [[], [0, 1], [[0]]])
