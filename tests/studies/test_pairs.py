@@ -12,7 +12,7 @@ from tiny_tasks import write_lines
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.studies.blimp import FIELDS, PARADIGMS, PUBLISHED, TERMS
 from gpt1_jax.studies.config import PairsDataConfig
-from gpt1_jax.studies.pairs import equal_pairs, load_pairs, select_pairs
+from gpt1_jax.studies.pairs import load_pairs, select_pairs
 
 TOKENIZER = Characters()
 DATA = PairsDataConfig(
@@ -195,7 +195,7 @@ def test_equal_sentences_are_named(tmp_path):
         {"sentence_good": "or not", "sentence_bad": "or not"},
     ]
     found = own(tmp_path, rows)
-    assert equal_pairs(found) == [
+    assert found.equal() == [
         "pairs first",
         f"pairs {tmp_path / 'pairs.jsonl'}:3",
     ]

@@ -258,8 +258,7 @@ def test_pairs_are_read_from_the_hub(score, blimp, tmp_path, monkeypatch):
         use_hub(server, tmp_path, monkeypatch)
         folder = tmp_path / "data" / "nyu-mll" / "blimp"
         server.datasets["nyu-mll/blimp"] = {"main": folder}
-        out = score(to="of-hub", **{"data.source": "hub", "data.dir": ""})
-        assert out.count("Downloaded") == out.count("Downloaded 4 files") == 1
+        score(to="of-hub", **{"data.source": "hub", "data.dir": ""})
         score(to="files")
         runs = [results(tmp_path / each)["runs"] for each in ("of-hub", "files")]
         assert runs[0] == runs[1]
