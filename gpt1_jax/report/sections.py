@@ -466,7 +466,7 @@ def _comparison(runs: ReportedRuns, compared: Comparison) -> ReportSection:
             blocks.append(picture)
         blocks.append(compared.table(scores))
         columns = ", ".join(compared.lacking(scores))
-        what = f"in the table above, the columns {columns}" if columns else ""
+        what = f"runs for {columns} in the table above" if columns else ""
         blocks += _missing(own, compared.suite, what)
     if blocks and compared.paper:
         blocks.append(compared.paper)
@@ -552,7 +552,8 @@ def _configurations(runs: ReportedRuns) -> list[Block]:
         blocks.append(_titled(title, describe_configs(configs)))
     for study, evaluations in runs.studies.items():
         for evaluation in evaluations:
-            title = f"{study.title.capitalize()}: {evaluation.config.init_from}"
+            name = study.title[:1].upper() + study.title[1:]
+            title = f"{name}: {evaluation.config.init_from}"
             blocks.append(_titled(title, describe_config(evaluation.config)))
     return blocks
 

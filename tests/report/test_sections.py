@@ -169,7 +169,7 @@ def test_table_5_names_the_columns_that_were_begun_and_are_missing(tmp_path):
     write_json(lstm / "config.json", config)
     report = document(tmp_path)
     text = text_of(report, ABLATIONS)
-    assert "in the table above, the columns no auxiliary LM. Made by:" in text
+    assert "runs for no auxiliary LM in the table above. Made by:" in text
     ((*_, first, second, _),) = commands_of(report)
     assert first == "--config.init_from=runs/pretrain/small"
     assert second == "--config.suite.lstm_init_from=it's"
