@@ -34,7 +34,13 @@ from gpt1_jax.errors import FULL, TryAgain, UserError
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.interop import hub
 from gpt1_jax.interop.hugging_face import CLASSIFIER, CONFIG_FILE, LANGUAGE_MODEL
-from gpt1_jax.interop.repository import describe, is_unreachable
+from gpt1_jax.interop.repository import (
+    Repository,
+    describe,
+    fetch_files,
+    find_commit,
+    is_unreachable,
+)
 from gpt1_jax.runs.checkpoint_files import read_scores
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import megabytes
@@ -53,6 +59,8 @@ _METRICS = {  # as the Hub calls those that have another name there
 }
 _TASKS = {LANGUAGE_MODEL: "text-generation", CLASSIFIER: "text-classification"}
 _TOKEN = "set HF_TOKEN, or log in with `hf auth login`"
+# By branch: the folder that it is to hold, and of its files those to push.
+Branches = dict[str, tuple[epath.Path, list[str]]]
 _AGAIN = "Run the same command again; what has arrived is not sent again."
 
 
@@ -109,9 +117,9 @@ def check_push(config: ConvertConfig, target: epath.Path) -> None:
             "--config.push_private=False, or name another."
         )
     if info and any(each.rfilename == CONFIG_FILE for each in info.siblings or ()):
-        with _explained(config):
-            file = huggingface_hub.hf_hub_download(name, CONFIG_FILE)
-        hub.check_architecture(epath.Path(file), named)
+        commit = find_commit(Repository(name, MAIN, "model", named))
+        there = fetch_files(commit, [CONFIG_FILE])
+        hub.check_architecture(epath.Path(there / CONFIG_FILE), named)
     _check_card(config, f"---\n{_metadata(config).to_yaml()}\n---\n")
 
 
@@ -299,33 +307,27 @@ def push(folder: epath.Path, config: ConvertConfig) -> None:
       Stopped: after a signal; the same command goes on.
     """
     record = read_json(folder / _RECORD)
-    known, branches = record["files"], record["branches"]
-    cards = [name for name in known if name.endswith(CARD)]
-    _check_card(config, (folder / branches[MAIN] / CARD).read_text())
-    _say_what_is_pushed(config, folder, branches, known)
+    known: Mapping[str, str] = record["files"]
+    branches: Branches = {}
+    for branch, place in record["branches"].items():
+        top = f"{place}/" if place else ""
+        names = [name.removeprefix(top) for name in known if name.startswith(top)]
+        branches[branch] = folder / place, names
+    _check_card(config, (branches[MAIN][0] / CARD).read_text())
+    _say_what_is_pushed(config, branches)
     others = {file.relative_to(folder).as_posix() for file in files_below(folder)}
     if others := others - {_RECORD, *known}:
         say(f"  Left out, as convert did not write it: {', '.join(sorted(others))}")
+    cards = [name for name in known if name.endswith(CARD)]
     if edited := [name for name in cards if sha256(folder / name) != known[name]]:
         say(f"  Edited since convert wrote it: {', '.join(edited)}")
-    if not _is_confirmed(config, folder):
+    if _is_confirmed(config, folder):
+        _send(config, branches)
+    else:
         say(f"Nothing was pushed; {folder} is kept.")
-        return
-    _send(config, folder, branches, known)
 
 
-def _files_in(place: str, known: Mapping[str, str]) -> list[str]:
-    """The files to push of a folder below the exported one, relative to it."""
-    top = f"{place}/" if place else ""
-    return [name.removeprefix(top) for name in known if name.startswith(top)]
-
-
-def _say_what_is_pushed(
-    config: ConvertConfig,
-    folder: epath.Path,
-    branches: Mapping[str, str],
-    known: Mapping[str, str],
-) -> None:
+def _say_what_is_pushed(config: ConvertConfig, branches: Branches) -> None:
     """Lists the repository, its branches, and their files with sizes."""
     import huggingface_hub
     from huggingface_hub import constants
@@ -344,15 +346,15 @@ def _say_what_is_pushed(
         f"{'private' if private else 'PUBLIC'}; "
         f"licence {licence}, language {language}:"
     )
-    for branch, place in branches.items():
-        files = _files_in(place, known)
-        sizes = [(folder / place / file).stat().length for file in files]
-        listed = ", ".join(
-            f"{file} ({megabytes(size) if size >= 10**6 else f'{size:,} bytes'})"
-            for file, size in zip(files, sizes, strict=True)
-        )
+    for branch, (place, names) in branches.items():
         state = "whose files of these names are REPLACED" if branch in there else "new"
-        say(f"  branch {branch} ({state}), from {folder / place}: {listed}")
+        listed = ", ".join(f"{each} ({_size(place / each)})" for each in names)
+        say(f"  branch {branch} ({state}), from {place}: {listed}")
+
+
+def _size(file: epath.Path) -> str:
+    size = file.stat().length
+    return megabytes(size) if size >= 10**6 else f"{size:,} bytes"
 
 
 def _is_confirmed(config: ConvertConfig, folder: epath.Path) -> bool:
@@ -368,12 +370,7 @@ def _is_confirmed(config: ConvertConfig, folder: epath.Path) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _send(
-    config: ConvertConfig,
-    folder: epath.Path,
-    branches: Mapping[str, str],
-    known: Mapping[str, str],
-) -> None:
+def _send(config: ConvertConfig, branches: Branches) -> None:
     """Pushes branches, main last: it is whole only once all of them are."""
     import huggingface_hub
 
@@ -382,15 +379,15 @@ def _send(
         api.create_repo(name, private=config.push_private, exist_ok=True)
         # Empty, so that a branch never holds the weights of another step.
         start = api.list_repo_commits(name)[-1].commit_id
-        for branch, place in branches.items():
+        for branch, (place, names) in branches.items():
             if branch != MAIN:
                 api.create_branch(name, branch=branch, revision=start, exist_ok=True)
             done = api.upload_folder(
                 repo_id=name,
                 revision=branch,
-                folder_path=os.fspath(folder / place),
-                allow_patterns=[glob.escape(file) for file in _files_in(place, known)],
-                commit_message=f"Export of gpt1_jax: {place or 'the model'}",
+                folder_path=os.fspath(place),
+                allow_patterns=[glob.escape(each) for each in names],
+                commit_message=f"Export of gpt1_jax: {place.name}",
             )
             say(f"Branch {branch} is commit {done.oid[:12]}.")
     at = "" if len(branches) == 1 else "[@BRANCH]"
@@ -430,7 +427,8 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
                 f"{named} is refused ({status}): the token may not write there; "
                 f"{_TOKEN}, with one that may."
             ) from error
-        if isinstance(error, TypeError | LookupError | AttributeError | ValueError):
+        odd = isinstance(error, TypeError | LookupError | AttributeError | ValueError)
+        if odd and status is None:
             found = f"{type(error).__name__}: {describe(error)}"
             raise TryAgain(
                 f"{named}: the Hub's answer is odd ({found}). {_AGAIN}"

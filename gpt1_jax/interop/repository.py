@@ -269,26 +269,23 @@ def explained(repository: Repository) -> Iterator[None]:
     from huggingface_hub import errors
 
     name, kind = repository.name, repository.kind
+    known: Mapping[type[Exception], str] = {
+        errors.GatedRepoError: "is for those who accept its terms: do so on its page, "
+        "then set HF_TOKEN.",
+        errors.RepositoryNotFoundError: f"is no {kind} that you may read: {name} does "
+        "not exist on the Hub, or it is private; then set HF_TOKEN, or log in with "
+        "`hf auth login`.",
+        errors.RevisionNotFoundError: f"does not exist: {name} has no revision "
+        f"{repository.revision!r}. Without @REVISION, its branch main is read.",
+    }
     try:
         yield
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (*FULL, errno.EACCES):
             raise  # of this machine
-        if isinstance(error, errors.GatedRepoError):
-            why = (
-                "is for those who accept its terms: do so on its page, then set "
-                "HF_TOKEN."
-            )
-        elif isinstance(error, errors.RepositoryNotFoundError):
-            why = (
-                f"is no {kind} that you may read: {name} does not exist on the Hub, or "
-                "it is private; then set HF_TOKEN, or log in with `hf auth login`."
-            )
-        elif isinstance(error, errors.RevisionNotFoundError):
-            why = (
-                f"does not exist: {name} has no revision {repository.revision!r}. "
-                "Without @REVISION, its branch main is read."
-            )
+        why = f"cannot be fetched: {describe(error)}"
+        if found := [text for each, text in known.items() if isinstance(error, each)]:
+            why = found[0]
         elif isinstance(error, errors.HFValidationError):
             why = f"is no name of the Hub ({describe(error)})."
         elif isinstance(error, _OddAnswer):
@@ -297,11 +294,9 @@ def explained(repository: Repository) -> Iterator[None]:
                 "HF_ENDPOINT set to a mirror that is out of order?"
             )
         elif is_unreachable(error):
+            instead = "folder" if kind == "model" else "local file"
             why = (
                 f"cannot be fetched: the Hub does not answer ({describe(error)}). Once "
-                "fetched, it is read without; or name a "
-                f"{'folder' if kind == 'model' else 'local file'}."
+                f"fetched, it is read without; or name a {instead}."
             )
-        else:
-            why = f"cannot be fetched: {describe(error)}"
         raise UserError(f"{repository.named} {why}") from error

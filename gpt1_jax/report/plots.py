@@ -281,12 +281,6 @@ def run_style(is_baseline: bool) -> dict[str, Any]:
     return {"markersize": 5, "linestyle": "-"}
 
 
-def steps_of(curves: "Sequence[pd.DataFrame]") -> list[int]:
-    """All steps of curves over steps; one that is at step 0 alone is a level."""
-    over_steps = [curve["step"] for curve in curves if curve["step"].any()]
-    return sorted({step for steps in over_steps for step in steps})
-
-
 def add_legend(figure: "Figure", place: Any, styles: dict[str, dict[str, Any]]) -> None:
     """Adds a legend of lines, by label, each in its style."""
     from matplotlib.lines import Line2D

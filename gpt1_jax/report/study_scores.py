@@ -150,7 +150,7 @@ def scores_table(scores: "pd.DataFrame", labels: Sequence[str], digits: int = 1)
             own = scores[(scores["run"] == run) | (scores["step"] == _NO_STEP)]
             parts += [f"**{escape(run)}**", _table(own, labels, digits, alone=True)]
     if means := [escape(run) for run in runs if run.startswith(_MEAN)]:
-        parts.append(f"SD is the standard deviation over runs: {'; '.join(means)}.")
+        parts.append(f"Scores: {'; '.join(means)}. SD is that over runs.")
     return "\n\n".join(parts)
 
 

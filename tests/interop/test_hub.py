@@ -20,7 +20,7 @@ from gpt1_jax import addresses
 from gpt1_jax import config as config_lib
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
-from gpt1_jax.interop import hub
+from gpt1_jax.interop import foreign, hub
 from gpt1_jax.jobs import convert
 from gpt1_jax.runs.open import open_run
 
@@ -217,7 +217,12 @@ def test_a_repository_without_such_a_model_is_refused(server, as_copies, tmp_pat
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.name == "config.json"]
 
 
-def test_a_damaged_model_is_refused_and_nothing_is_kept(server, tmp_path):
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_damaged_model_is_refused_and_nothing_is_kept(
+    server, tmp_path, monkeypatch, joined
+):
+    """One of several processes converts in another, whose error is the same."""
+    monkeypatch.setattr(foreign, "is_joined", lambda: joined)
     (server.models[NAME]["main"] / "model.safetensors").write_bytes(b"cut")
     assert "cannot be read: " in (said := refusal(f"hf://{NAME}"))
     assert "model.safetensors is damaged" in said

@@ -155,6 +155,7 @@ def test_sizes_beyond_the_data_are_run_once_and_said(
         suite__compare="aux_lm_weight",
         suite__aux_lm_weights=(0, 0.5),
         suite__train_sizes=(16, 32, 500, 0),  # there are 32
+        figure=".svg",
     )
     for _ in range(2):
         finetune.run(config, str(tmp_path))
@@ -166,7 +167,9 @@ def test_sizes_beyond_the_data_are_run_once_and_said(
         said = capsys.readouterr().out
         assert said.count("would repeat") == 4
         assert "no more than 500 training examples" in said
-    assert (tmp_path / "plots" / "aux_lm_weight.png").exists()
+    plots = sorted((tmp_path / "plots").iterdir())
+    assert [path.name for path in plots] == ["aux_lm_weight.csv", "aux_lm_weight.svg"]
+    assert len(plots[0].read_text().splitlines()) == 1 + 4
     assert "| lambda0.5-size16 |" in (tmp_path / "results.md").read_text()
 
 

@@ -158,7 +158,7 @@ def test_runs_that_differ_by_seed_are_their_mean_with_its_spread():
     table, note = scores_table(long_table(runs, rows), ["task"]).split("\n\n")
     header, _, line = table.splitlines()
     assert header == "| task | mean of s0, s1 (± SD), step 8 | lstm, step 8 |"
-    assert note == "SD is the standard deviation over runs: mean of s0, s1 (± SD)."
+    assert note == "Scores: mean of s0, s1 (± SD). SD is that over runs."
     spread = 100 * np.std([0.4, 0.6], ddof=1)
     assert line == f"| a | 50.0 ± {spread:.1f} | 30.0 ± 2.0 |"
 

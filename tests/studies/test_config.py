@@ -143,6 +143,21 @@ def test_impossible_surprisal_values_are_refused(overrides, problem):
         load(load_config("", file="surprisal", **{**given, **overrides}).to_dict())
 
 
+def test_the_key_of_1_0_for_the_figure_of_surprisal_is_understood():
+    values = load_config("", file="surprisal", init_from="run", text="a").to_dict()
+    del values["figure"]
+    assert load({**values, "plot": "a.png"}).figure == "a.png"
+
+
+@pytest.mark.parametrize("file", ["pretrain", "finetune", "zero_shot", "report"])
+def test_a_figure_of_another_format_is_refused(file):
+    given = {} if file in ("pretrain", "report") else {"init_from": "run"}
+    values = load_config(None, file=file, **given)
+    for figure in ("a.gif", "gif", ""):
+        with pytest.raises(ValueError, match=r"figure=.*\.png.*\.svg.*\.pdf"):
+            load({**values.to_dict(), "figure": figure})
+
+
 def test_a_report_names_its_folders():
     config = load(load_config("", file="report", runs="runs/a, runs/b").to_dict())
     assert config.folders == ("runs/a", "runs/b")

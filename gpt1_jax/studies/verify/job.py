@@ -437,30 +437,41 @@ def _check_export(folder: epath.Path) -> dict[str, Any]:
     """
     table = read_trajectory(folder / TRAJECTORY_FILE)
     about = {key: table.get(key) for key in ("kind", "seed", "tokenizer", "text")}
+    exported = {step: said for step, said in table["steps"].items() if "files" in said}
+    if not exported:
+        return {**about, "steps": [], "problems": ["its table lists no exported step"]}
     states = _States()
     if _is_model(folder):
-        _check_step(states, folder, table, _find_step(folder, table))
+        _check_step(states, folder, table, _find_step(folder, exported))
         return {**about, "exported": "one", "steps": states.rows, "problems": []}
-    for step, said in table["steps"].items():
-        if "files" in said:
-            place = folder / said["name"]
-            _check_step(states, place, table, step)
-            own, copy = folder / TRAJECTORY_FILE, place / TRAJECTORY_FILE
-            if place.is_dir() and not (copy.exists() and sha256(copy) == sha256(own)):
-                states.rows[-1]["problems"].append(f"carries another {TRAJECTORY_FILE}")
+    own = sha256(folder / TRAJECTORY_FILE)
+    for step, said in exported.items():
+        _check_step(states, folder / said["name"], table, step)
+        copy = folder / said["name"] / TRAJECTORY_FILE
+        if copy.parent.is_dir() and not (copy.exists() and sha256(copy) == own):
+            states.rows[-1]["problems"].append(f"carries another {TRAJECTORY_FILE}")
     listed = {row["name"] for row in states.rows}
     problems = [
         f"{place.name}: {TRAJECTORY_FILE} lists no files of it"
         for place in sorted(folder.iterdir())
         if place.name not in listed and place.name[0] != "." and _is_model(place)
     ]
-    if not states.rows:
-        problems.insert(0, "its table lists no exported step")
     return {**about, "exported": "all", "steps": states.rows, "problems": problems}
 
 
 def _is_model(folder: epath.Path) -> bool:
     return any((folder / name).exists() for name in _READERS)
+
+
+def _find_step(folder: epath.Path, exported: Mapping[str, Any]) -> str:
+    """The step of a table whose files a folder holds, or most of them."""
+    found = _file_digests(folder)
+
+    def unlike(step: str) -> tuple[int, bool]:
+        said = exported[step]
+        return len([*_changed_files(found, said["files"])]), said["name"] != folder.name
+
+    return min(exported, key=unlike)
 
 
 def _check_step(
@@ -475,7 +486,9 @@ def _check_step(
       step: the step that it must hold.
     """
     said = table["steps"][step]
-    problems = [*_changed_files(folder, said.get("files", {}))]
+    problems = [f"is missing, and {TRAJECTORY_FILE} lists its files"]
+    if folder.is_dir():
+        problems = [*_changed_files(_file_digests(folder), said["files"])]
     row: Row = {"step": int(step), "name": folder.name, "problems": problems}
     known = ("valid_loss", "learning_rate_sum", "text_read", "files")
     row |= {key: said[key] for key in known if key in said}
@@ -494,25 +507,30 @@ def _check_step(
     states.add(row, params, said)
 
 
-def _changed_files(folder: epath.Path, files: Mapping[str, str]) -> Iterator[str]:
-    """How the files in an exported folder differ from those that a table lists."""
-    if not folder.is_dir():
-        yield f"is missing, and {TRAJECTORY_FILE} lists its files"
-        return
-    if not files:
-        yield f"{TRAJECTORY_FILE} lists no files of it"
-        return
+def _file_digests(folder: epath.Path) -> dict[str, str]:
+    """The SHA-256 of each file in a folder and below it, but for hidden ones."""
+    names = [file.relative_to(folder).as_posix() for file in files_below(folder)]
+    return {
+        name: sha256(folder / name)
+        for name in sorted(names)
+        if not any(part.startswith(".") for part in name.split("/"))
+    }
+
+
+def _changed_files(found: Mapping[str, str], files: Mapping[str, str]) -> Iterator[str]:
+    """How the files of an exported folder differ from those that a table lists.
+
+    Args:
+      found: the digests of those that are there, by name.
+      files: those of the table.
+    """
     for name, digest in files.items():
-        if not (folder / name).is_file():
+        if name not in found:
             yield f"{name} is missing"
-        elif sha256(folder / name) != digest:
+        elif found[name] != digest:
             yield f"{name} differs from what was exported"
-    for file in sorted(files_below(folder)):
-        name = file.relative_to(folder).as_posix()
-        hidden = any(part.startswith(".") for part in name.split("/"))
-        is_note = file.suffix in _NOTES and file.name not in _TOKENIZER_NOTES
-        known = name in files or file.name == TRAJECTORY_FILE
-        if not (hidden or is_note or known):
+    for name in sorted(found.keys() - files.keys() - {TRAJECTORY_FILE}):
+        if not name.endswith(_NOTES) or name.endswith(_TOKENIZER_NOTES):
             yield f"{name} was added"
 
 
@@ -522,31 +540,6 @@ def _read_exported(folder: epath.Path) -> Params:
         if (folder / file).exists():
             return read(folder)[1]
     raise UserError(f"holds no model: it has neither {' nor '.join(_READERS)}")
-
-
-def _find_step(folder: epath.Path, table: Mapping[str, Any]) -> str:
-    """The step of a table that a folder holds, told by its parameters.
-
-    If several have the same, as before and after an update with learning rate 0, it is
-    that of the folder's name, or else the one whose files are in the folder.
-
-    Raises:
-      UserError: if it is none of them.
-    """
-    digest = tree_digest(_read_exported(folder))
-
-    def unlike(step: str) -> tuple[bool, int]:
-        said = table["steps"][step]
-        changed = _changed_files(folder, said.get("files", {}))
-        return said["name"] != folder.name, len([*changed])
-
-    alike = [s for s, v in table["steps"].items() if v["params_digest"] == digest]
-    if not alike:
-        raise UserError(
-            f"holds parameters with digest {digest[:_SHORT]}, which are none of the "
-            f"states in {TRAJECTORY_FILE}"
-        )
-    return min(alike, key=unlike) if len(alike) > 1 else alike[0]
 
 
 # --- a table kept elsewhere -----------------------------------------------------------
