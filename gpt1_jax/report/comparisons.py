@@ -99,15 +99,17 @@ class Comparison(NamedTuple):
             Transformer and one LSTM, and for Table 5 of one lambda.
 
         Returns:
-          A long table as `score_table` returns it, with the "title" of each task and
-          the "setting". Lines with one setting are left out, unless the paper has more.
+          A long table as `score_table` returns it, with the "title" of each task, the
+          "setting", and the "kind" and "init_from" of the model. Lines with one setting
+          are left out, unless the paper has more.
         """
         import pandas as pd
 
         chosen: list[Finished] = []
         for of_task in _by_task([r for r in runs if self.setting(r) is not None]):
             chosen += sorted(self._alike(of_task), key=_size, reverse=True)
-        scores = score_table(chosen)
+        # As variants, so that equal runs of two settings are not one that ran twice.
+        scores = score_table(chosen, [str(self.setting(run)) for run in chosen])
         lines = paper_lines(scores)
         parts = [scores.assign(title="").iloc[:0]]  # has the columns without any run
         for task in scores["task"].unique():
@@ -117,7 +119,12 @@ class Comparison(NamedTuple):
             title = TABLE_5_TASKS[task] if self.published else shown[0].title
             parts.append(one_for_each_run(scores, shown).assign(title=title))
         table = pd.concat(parts)
-        table["setting"] = [self.setting(chosen[number]) for number in table["run"]]
+        of_rows = [chosen[number] for number in table["run"]]
+        table["setting"] = [self.setting(run) for run in of_rows]
+        table["kind"] = [run.kind for run in of_rows]
+        table["init_from"] = [
+            "" if run.is_from_scratch else run.config.init_from for run in of_rows
+        ]
         splits = ("dev", "train") if self.by == "split" else ("dev",)
         table = table[table["split"].isin(splits)]
         if self.published:
@@ -182,10 +189,12 @@ class Comparison(NamedTuple):
                 whole = f"{paper.average} ({len(lines)})"  # as printed
                 average.append(whole if len(both) == len(lines) else mean)
         body = [list(cells) for cells in zip(*columns, strict=True)]
+        note = self.note
         if self.published:
             body.append(average)
+            note += _origins(scores)
         text_columns = 3 if self.by == "split" else 2
-        return f"{markdown_table(header, body, text_columns)}\n\n{self.note}"
+        return f"{markdown_table(header, body, text_columns)}\n\n{note}"
 
     def draw(self, scores: "pd.DataFrame") -> "Figure":
         """Draws scores over the setting: a panel for each task, a line for each `by`.
@@ -218,6 +227,16 @@ class Comparison(NamedTuple):
             axes.grid(alpha=0.3)
             legend_beside(axes)
         return figure
+
+
+def _origins(scores: "pd.DataFrame") -> str:
+    """A sentence on the pre-trained runs that runs started from; "" without any."""
+    named = []
+    for kind, name in KIND_NAMES.items():
+        found = set(scores["init_from"][scores["kind"] == kind]) - {""}
+        if found:
+            named.append(f"the {name} of {', '.join(map(escape, sorted(found)))}")
+    return f" Ours start from {' and '.join(named)}." if named else ""
 
 
 def _cell(value: object) -> str:

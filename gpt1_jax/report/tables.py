@@ -42,8 +42,11 @@ _NOTE = (
     "hand; the paper's on the test splits. {} No pre-training is Table 5's, which "
     "leaves tasks out and has only the mean of MNLI's m and mm. WNLI is from the GLUE "
     "leaderboard, COPA from the announcement of GPT-1. Average: the unweighted mean "
-    "over the tasks with a value of ours, RACE as a whole and MNLI as the mean of its "
-    "halves; their number is in brackets."
+    "over the lines with a value of ours; their number is in brackets."
+)
+_NOTE_ON_PARTS = (
+    " A task with several lines counts once: RACE as a whole, MNLI as the mean of its "
+    "halves."
 )
 _NOTE_WITHOUT_PAPER = (
     "Measured on the dev split, and on the test split where its labels are at hand. {}"
@@ -375,6 +378,8 @@ def paper_table_notes(scores: "pd.DataFrame") -> list[str]:
     """Notes on `paper_table`, and the GLUE scores if all tasks of GLUE are there."""
     glue = {variant: glue_score(scores, variant) for variant in VARIANTS}
     note = _NOTE if _is_in_paper(scores) else _NOTE_WITHOUT_PAPER
+    if {"race", "mnli"} & set(scores["task"]):
+        note += _NOTE_ON_PARTS
     return [
         note.format(how_to_read(line.metric for line, _ in _rows(scores))),
         *(

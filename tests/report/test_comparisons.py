@@ -96,6 +96,17 @@ def test_table_5_has_each_score_in_its_place_beside_the_papers():
     assert paper["lstm"]["STS-B"] == "71.8" and paper["full"]["RTE"] == "56.0"
 
 
+def test_an_lstm_beside_a_transformer_of_one_layer_has_its_score():
+    """They have the same layers, lambda and seed."""
+    small = run("rte", accuracy=60)
+    model = dataclasses.replace(small.config.model, num_layers=1)
+    small = small._replace(config=dataclasses.replace(small.config, model=model))
+    ours, _ = parsed_ablations(
+        ablations_table([small, run("rte", accuracy=40, **LSTM)])
+    )
+    assert (ours["full"]["RTE"], ours["lstm"]["RTE"]) == ("60.0", "40.0")
+
+
 def test_averages_are_over_the_tasks_that_both_have():
     ours, paper = parsed_ablations(
         ablations_table([run("cola", matthews=40), run("rte", accuracy=61)])
@@ -121,6 +132,15 @@ def test_all_tasks_have_the_papers_own_average():
 def test_mnli_is_the_mean_of_the_halves_that_were_scored(halves, text):
     ours, _ = parsed_ablations(ablations_table([run("mnli", **halves)]))
     assert ours["full"]["MNLI"] == text
+
+
+def test_table_5_names_the_origins():
+    text = ablations_table([run("rte", accuracy=50), run("rte", accuracy=40, **LSTM)])
+    assert text.endswith(
+        "Ours start from the Transformer of runs/pretrain and the LSTM of runs/lstm."
+    )
+    text = ablations_table([run("rte", accuracy=50, **NONE)])
+    assert "start from" not in text
 
 
 def test_an_empty_table_5_has_the_papers_scores():

@@ -197,7 +197,9 @@ def test_the_average_counts_race_and_mnli_once():
     halves = result(accuracy=99, subsets={"matched": 60, "mismatched": 50})
     snli = result(accuracy=80)
     tasks = {"race": race, "mnli": halves, "snli": snli}
-    lines = parsed(results_table({k: {"pretrained": [v]} for k, v in tasks.items()}))
+    text = results_table({k: {"pretrained": [v]} for k, v in tasks.items()})
+    assert "A task with several lines counts once" in text
+    lines = parsed(text)
     assert (lines["RACE-m"]["pretrained"], lines["RACE-m"]["n"]) == ("-", "-")
     assert lines["RACE-h"]["pretrained"] == "37.0"
     average = lines["**Average**"]
