@@ -209,11 +209,12 @@ def _is_outside(name: str, core: set[str], modules: dict[str, Path]) -> bool:
 
 def _without(file: TestFile, path: Path, dropped: set) -> str:
     """The text of a file without what was dropped, and imports that only it used."""
-    nodes = [
-        node
-        for node in file.body
-        if not any((path, name) in dropped for name in _names_made(node))
-    ]
+
+    def is_kept(node: ast.stmt) -> bool:
+        names = _used(node) if isinstance(node, ast.Expr) else _names_made(node)
+        return not any((path, name) in dropped for name in names)
+
+    nodes = list(filter(is_kept, file.body))
     others = [n for n in nodes if not isinstance(n, ast.Import | ast.ImportFrom)]
     used = set().union(*map(_used, others)) if others else set()
     lines = list(file.lines)
