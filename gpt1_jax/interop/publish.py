@@ -313,13 +313,15 @@ def push(folder: epath.Path, config: ConvertConfig) -> None:
         top = f"{place}/" if place else ""
         names = [name.removeprefix(top) for name in known if name.startswith(top)]
         branches[branch] = folder / place, names
-    _check_card(config, (branches[MAIN][0] / CARD).read_text())
+    cards = [name for name in known if name.endswith(CARD)]
+    edited = [name for name in cards if sha256(folder / name) != known[name]]
+    for card in {branches[MAIN][0] / CARD, *(folder / name for name in edited)}:
+        _check_card(config, card.read_text())
     _say_what_is_pushed(config, branches)
     others = {file.relative_to(folder).as_posix() for file in files_below(folder)}
     if others := others - {_RECORD, *known}:
         say(f"  Left out, as convert did not write it: {', '.join(sorted(others))}")
-    cards = [name for name in known if name.endswith(CARD)]
-    if edited := [name for name in cards if sha256(folder / name) != known[name]]:
+    if edited:
         say(f"  Edited since convert wrote it: {', '.join(edited)}")
     if _is_confirmed(config, folder):
         _send(config, branches)
@@ -387,7 +389,8 @@ def _send(config: ConvertConfig, branches: Branches) -> None:
                 revision=branch,
                 folder_path=os.fspath(place),
                 allow_patterns=[glob.escape(each) for each in names],
-                commit_message=f"Export of gpt1_jax: {place.name}",
+                commit_message="Export of gpt1_jax: "
+                + (place.name if len(branches) > 1 else "the model"),
             )
             say(f"Branch {branch} is commit {done.oid[:12]}.")
     at = "" if len(branches) == 1 else "[@BRANCH]"

@@ -295,6 +295,14 @@ def test_only_the_check_of_the_card_blames_the_card(server, made, pretrained):
     assert "push_license" in refusal(pretrained, made, push_license="mine")
 
 
+def test_an_edited_card_of_any_branch_is_checked_before_it_is_sent(
+    server, made, pretrained
+):
+    (made / "step-8" / "README.md").write_text("---\nlicense: gpl-99\n---\n")
+    assert 'card ("license" must be one of' in refusal(pretrained, made)
+    assert not sent(server)
+
+
 def test_a_token_without_the_right_is_refused_late(server, made, pretrained):
     server.answers["repos/create"] = 403
     assert "is refused (403): the token may not write" in refusal(pretrained, made)
