@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _ASIDE = 0.012  # between the points of one setting, as a fraction of the axis
 _ORIGIN = ("init_from", "step", "model.")  # keys that name what a run starts from
 _BY = {"split": "split", "train_examples": "training examples"}  # as it is shown
+_SHOWN = {"split": {"train": "training"}}
 _SPREAD_NOTE = "Over several seeds: the median, then the lowest to highest."
 _NOTE_ON_TABLE_5 = (
     "Table 5. Ours is measured on the dev splits, the paper's on GLUE's test sets. All "
@@ -167,7 +168,8 @@ class Comparison(NamedTuple):
             (title, metrics[task]): {} for task, title in tasks
         }
         keys = ["title", "metric", *filter(None, [self.by]), "setting"]
-        for (*names, setting), own in scores.groupby(keys, sort=False)["score"]:
+        groups = scores.replace(_SHOWN).groupby(keys, sort=False)["score"]
+        for (*names, setting), own in groups:
             lines.setdefault(tuple(names), {})[setting] = [*own.dropna()]
         header = ["task", "metric", *(_BY[each] for each in keys[2:-1])]
         columns = [list(map(_cell, names)) for names in zip(*lines, strict=True)]
@@ -205,7 +207,7 @@ class Comparison(NamedTuple):
         figure, panels = make_panels(len(tasks))
         for axes, ((title, metric), of_task) in zip(panels, tasks, strict=True):
             settings = sorted(of_task["setting"].unique())
-            lines = list(of_task.groupby(self.by, sort=False))
+            lines = list(of_task.replace(_SHOWN).groupby(self.by, sort=False))
             for number, (name, own) in enumerate(lines):
                 found = own.groupby("setting")["score"].agg(["median", "min", "max"])
                 bars = [found["median"] - found["min"], found["max"] - found["median"]]
@@ -241,9 +243,7 @@ def _origins(scores: "pd.DataFrame") -> str:
 
 def _cell(value: object) -> str:
     """A name or a number of examples as text."""
-    if isinstance(value, str):
-        return {"train": "training"}.get(value, escape(value))
-    return f"{value:,}"
+    return escape(value) if isinstance(value, str) else f"{value:,}"
 
 
 def _by_task(runs: Sequence[Finished]) -> list[list[Finished]]:

@@ -1,4 +1,4 @@
-"""Figures of runs: losses, comparisons of fine-tuned runs.
+"""Figures of runs: losses, and scores over updates, with panels for tasks.
 
 Each function returns a matplotlib `Figure`, which a notebook displays with
 `%matplotlib inline` and `figure.savefig(path)` saves. Text and background have the

@@ -384,15 +384,16 @@ def as_in_paper(runs: Sequence[Finished]) -> list[Finished]:
             del settings["data.max_train_examples"]
             alike = json.dumps(settings, sort_keys=True)
             chosen.setdefault(alike, []).append(run)
-    return [run for alike in chosen.values() for run in _on_most_examples(alike)]
 
-
-def _on_most_examples(runs: Sequence[Finished]) -> list[Finished]:
     def size(run: Finished) -> float:
-        return run.config.data.max_train_examples or float("inf")  # 0: all
+        return run.config.data.max_train_examples or math.inf  # 0: all
 
-    most = max(map(size, runs))
-    return [run for run in runs if size(run) == most]
+    return [
+        run
+        for alike in chosen.values()
+        for run in alike
+        if size(run) == max(map(size, alike))
+    ]
 
 
 def row_differences(runs: Sequence[Finished]) -> list[str]:
