@@ -73,6 +73,7 @@ def test_a_study_outside_has_its_section_counts_configuration_and_versions(
     runs = read_runs([str(tmp_path / "runs")], find_studies(["own_words"]))
     document = make_report(runs, "A title", "23 November 2026")
     assert "measured: 2 own-words evaluations." in document.introduction
+    assert make_report(runs, "", "23 November 2026").title == "own-words"
     titles = [section.title for section in document.sections]
     assert titles == ["Ours", "Configurations", "Versions"]
     ours = document.sections[0].blocks
