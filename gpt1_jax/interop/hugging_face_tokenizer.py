@@ -15,14 +15,7 @@ from typing import Any
 import tokenizers
 from etils import epath
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import (
-    Regex,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import write_json, write_whole

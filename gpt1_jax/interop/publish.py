@@ -23,13 +23,7 @@ from etils import epath
 from gpt1_jax.config.convert import ConvertConfig
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.files import (
-    files_below,
-    is_remote,
-    sha256,
-    write_json,
-    write_whole,
-)
+from gpt1_jax.data.files import files_below, is_remote, sha256, write_json, write_whole
 from gpt1_jax.errors import FULL, TryAgain, UserError
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.interop import hub
@@ -37,7 +31,6 @@ from gpt1_jax.interop.hugging_face import CLASSIFIER, CONFIG_FILE, LANGUAGE_MODE
 from gpt1_jax.interop.repository import (
     Repository,
     describe,
-    fetch_files,
     find_commit,
     is_unreachable,
 )
@@ -112,9 +105,8 @@ def check_push(config: ConvertConfig, target: epath.Path) -> None:
             "--config.push_private=False, or name another."
         )
     if info and any(each.rfilename == CONFIG_FILE for each in info.siblings or ()):
-        commit = find_commit(Repository(name, MAIN, "model", named))
-        there = fetch_files(commit, [CONFIG_FILE])
-        hub.check_architecture(epath.Path(there / CONFIG_FILE), named)
+        there = Repository(name, MAIN, "model", named)
+        hub.check_architecture(find_commit(there))
     _check_card(config, f"---\n{_metadata(config).to_yaml()}\n---\n")
 
 
@@ -337,8 +329,8 @@ def _say_what_is_pushed(config: ConvertConfig, branches: Branches) -> None:
     )
     for branch, (place, names) in branches.items():
         state = "whose files of these names are REPLACED" if branch in there else "new"
-        sizes = {name: (place / name).stat().length for name in names}
-        listed = ", ".join(f"{name} ({sizes[name]:,} bytes)" for name in names)
+        sizes = {each: (place / each).stat().length for each in names}
+        listed = ", ".join(f"{each} ({size:,} bytes)" for each, size in sizes.items())
         say(f"  branch {branch} ({state}), from {place}: {listed}")
 
 
