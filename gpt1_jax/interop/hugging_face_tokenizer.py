@@ -109,7 +109,7 @@ def write_tokenizer(
     Ids equal the tokenizer's own, with the exceptions that `tokenizer_limits` states.
 
     Args:
-      tokenizer: the tokenizer, of either kind.
+      tokenizer: the tokenizer.
       folder: gets `tokenizer.json` and `tokenizer_config.json`.
       max_seq_len: positions of the model, in tokens.
       for_babylm: whether BabyLM's evaluation will read the tokenizer. Then the newline

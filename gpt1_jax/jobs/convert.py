@@ -141,8 +141,7 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
             exported[trained.step] = trained.metadata
             if config.push_to:
                 publish.add_metadata(partial / place, config, trained, branch)
-                if branch:
-                    branches[branch] = place
+                branches[branch or publish.MAIN] = place
         _write_trajectory(folder, partial, places, exported)
         if config.push_to:
             best = best_step(folder) if first.config.default_step == BEST else None
