@@ -110,11 +110,9 @@ class Wandb:
 
     @staticmethod
     def log_results(folder: epath.Path, scores: Any) -> None:
-        """Sends the scores of a suite as a table, in a run beside its trainings'.
+        """Sends the scores of a suite, a `pandas.DataFrame`, in a run of their own.
 
-        Args:
-          folder: the folder of the suite, local or gs://.
-          scores: the table, a `pandas.DataFrame`.
+        The folder of the suite may be local or gs://.
         """
         with _guarded(folder / FOLDER), contextlib.ExitStack() as stack:
             local = Path(folder)
