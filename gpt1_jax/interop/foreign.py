@@ -123,9 +123,7 @@ def main() -> None:
 def read_model(folder: epath.Path, options: ModelOptions) -> ForeignModel:
     """Reads a language model in another format.
 
-    Args:
-      folder: the folder.
-      options: what a run's configuration holds of a model besides its sizes.
+    Its options are what a run's configuration holds of a model besides its sizes.
 
     Raises:
       FileNotFoundError: if a file is missing.
@@ -156,9 +154,7 @@ def read_model(folder: epath.Path, options: ModelOptions) -> ForeignModel:
 def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
     """The tokenizer beside weights: our own copy, GPT-1's two BPE files, or any other.
 
-    Args:
-      folder: the folder with weights in another format.
-      vocab_size: the number of rows of the token embedding.
+    The token embedding of the weights has `vocab_size` rows.
 
     Raises:
       FileNotFoundError: if the folder holds no tokenizer that can be read.

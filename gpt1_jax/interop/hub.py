@@ -115,8 +115,7 @@ def _download(commit: Commit) -> Path:
     """Downloads what a model consists of; the folder in the Hub's cache."""
     named, files = commit.repository.named, commit.digests
     if folders.CONFIG_FILE in files:
-        folder = fetch_files(commit, [folders.CONFIG_FILE])
-        check_architecture(epath.Path(folder / folders.CONFIG_FILE), named)
+        check_architecture(commit)
     if wanted := _wanted(files):
         return fetch_files(commit, wanted)
     if commit.problem:
@@ -140,13 +139,14 @@ def _wanted(files: Collection[str]) -> list[str]:
     return []
 
 
-def check_architecture(config: epath.Path, named: str) -> None:
-    """Refuses the `config.json` of another model than GPT-1."""
-    kind = read_json(config).get("model_type")
+def check_architecture(commit: Commit) -> None:
+    """Refuses another model than GPT-1, by the commit's `config.json`."""
+    folder = epath.Path(fetch_files(commit, [folders.CONFIG_FILE]))
+    kind = read_json(folder / folders.CONFIG_FILE).get("model_type")
     if kind != folders.MODEL_TYPE:
         raise UserError(
-            f"{named} holds a model of the type {kind!r}; only GPT-1's, "
-            f"{folders.MODEL_TYPE!r}, can be read."
+            f"{commit.repository.named} holds a model of the type {kind!r}; only "
+            f"GPT-1's, {folders.MODEL_TYPE!r}, can be read."
         )
 
 

@@ -42,10 +42,7 @@ def fetch_files(address: str, key: str = "") -> str:
 
 
 def fetch_tasks(tasks: Sequence[Task]) -> tuple[dict[str, Task], dict[str, str]]:
-    """Downloads the files of published tasks.
-
-    Args:
-      tasks: the tasks, whose `published.hub` names files on the Hub.
+    """Downloads the files of published tasks, which `published.hub` of each names.
 
     Returns:
       By name, the tasks with the files' local paths; and why others cannot be read,

@@ -65,9 +65,19 @@ _SIZES = {
 }
 _FIXED = {
     "model_type": MODEL_TYPE,
-    "afn": "gelu",
+    "afn": "gelu",  # their name for the tanh form, which is ours
     "layer_norm_epsilon": EPSILON,
-    "tie_word_embeddings": True,
+}
+_PUBLISHED = {  # the other keys of the published config.json
+    "n_special": 0,
+    "initializer_range": 0.02,
+    "predict_special_tokens": True,
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "summary_activation": None,
+    "summary_proj_to_labels": True,
+    "summary_first_dropout": 0.1,
+    "dtype": "float32",
 }
 # Masks and positions, which old files hold beside the parameters.
 _BUFFERS = (".attn.bias", ".attn.b", ".attn.masked_bias", "position_ids")
@@ -145,12 +155,6 @@ def write_model(
 ) -> str:
     """Writes config.json and model.safetensors into an existing folder.
 
-    Args:
-      folder: the folder.
-      model: the configuration of the language model.
-      params: its parameters.
-      head: the head, if the model is fine-tuned.
-
     Returns:
       The class of transformers that computes what the model does.
 
@@ -170,7 +174,18 @@ def write_model(
     if head:
         last_norm = params[f"h_{model.num_layers - 1}"]["ln_2"]
         architecture, head_arrays, settings = _place_of(head, last_norm, model)
-    write_json(folder / CONFIG_FILE, {**_settings(model, architecture), **settings})
+    config = {
+        **_FIXED,
+        "architectures": [architecture],
+        **{theirs: getattr(model, ours) for ours, theirs in _SIZES.items()},
+        "n_ctx": model.max_seq_len,
+        "attn_pdrop": model.attn_dropout,
+        "embd_pdrop": model.embed_dropout,
+        "resid_pdrop": model.resid_dropout,
+        **_PUBLISHED,
+        **settings,
+    }
+    write_json(folder / CONFIG_FILE, config)
     flat = names.flatten_params(params)
     arrays = {
         _PREFIX + tensor.hugging_face: flat[tensor.name]
@@ -231,51 +246,26 @@ def _with_bias_inside(head: FinetunedHead, last_norm: Params) -> np.ndarray:
     return kernel.astype(np.float32)
 
 
-def _settings(model: ModelConfig, architecture: str) -> dict[str, Any]:
-    """The keys of the published config.json."""
-    return {
-        "model_type": MODEL_TYPE,
-        "architectures": [architecture],
-        **{theirs: getattr(model, ours) for ours, theirs in _SIZES.items()},
-        "n_ctx": model.max_seq_len,
-        "n_special": 0,
-        "afn": "gelu",  # their name for the tanh form, which is ours
-        "attn_pdrop": model.attn_dropout,
-        "embd_pdrop": model.embed_dropout,
-        "resid_pdrop": model.resid_dropout,
-        "initializer_range": 0.02,
-        "layer_norm_epsilon": EPSILON,
-        "predict_special_tokens": True,
-        "summary_type": "cls_index",
-        "summary_use_proj": True,
-        "summary_activation": None,
-        "summary_proj_to_labels": True,
-        "summary_first_dropout": 0.1,
-        "dtype": "float32",
-    }
-
-
 def _read_sizes(path: epath.Path) -> Sizes:
     config = read_json(path)
     config.setdefault("model_type", None)  # the others have these values by default
-    for key, value in _FIXED.items():
+    for key, value in {**_FIXED, "tie_word_embeddings": True}.items():
         if config.get(key, value) != value:
             raise UserError(
                 f"{path}: {key} is {config[key]!r}; GPT-1 has {value!r}, and nothing "
                 "else can be read."
             )
     config.setdefault("n_positions", config.get("n_ctx"))
-    found = {ours: config.get(theirs) for ours, theirs in _SIZES.items()}
-    for ours, value in found.items():
+    sizes: dict[str, int] = {}
+    for ours, theirs in _SIZES.items():
+        value = config.get(theirs)
         if type(value) is not int or value < 1:
-            raise UserError(
-                f"{path}: {_SIZES[ours]} is {value!r}, not a positive number."
-            )
-    sizes = {ours: int(value or 0) for ours, value in found.items()}
+            raise UserError(f"{path}: {theirs} is {value!r}, not a positive number.")
+        sizes[ours] = value
     width, heads = sizes["embed_dim"], sizes["num_heads"]
     if width % heads:
         raise UserError(f"{path}: n_embd={width} is no multiple of n_head={heads}.")
-    return Sizes(**sizes, mlp_dim=4 * sizes["embed_dim"])
+    return Sizes(**sizes, mlp_dim=4 * width)
 
 
 def _base_name(name: str) -> str:

@@ -15,14 +15,7 @@ from typing import Any
 import tokenizers
 from etils import epath
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import (
-    Regex,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import write_json, write_whole
@@ -43,8 +36,8 @@ _LIMITS = {
         "(2026-11-22), with capitals too (2026-11-26). They can differ where a "
         "combining accent follows another accent, a full-width letter or a "
         "compatibility character, and for a line of nothing but control characters. "
-        "Bytes that are no "
-        "UTF-8, which only a model writes, can be decoded to other replacement signs."
+        "Bytes that are no UTF-8, which only a model writes, can be decoded to other "
+        "replacement signs."
     ),
     "gpt1": (
         "`tokenizer.json` replaces ftfy and spaCy with rules that come near both. Of "
@@ -116,7 +109,7 @@ def write_tokenizer(
     Ids equal the tokenizer's own, with the exceptions that `tokenizer_limits` states.
 
     Args:
-      tokenizer: the tokenizer, of either kind.
+      tokenizer: the tokenizer.
       folder: gets `tokenizer.json` and `tokenizer_config.json`.
       max_seq_len: positions of the model, in tokens.
       for_babylm: whether BabyLM's evaluation will read the tokenizer. Then the newline
@@ -130,7 +123,12 @@ def write_tokenizer(
       ValueError: if the tokenizer cannot be expressed as rules of that library.
     """
     build = {"sentencepiece": _sentencepiece, "gpt1": _gpt1, "huggingface": _as_given}
-    kind = _known_kind(tokenizer)
+    kind = tokenizer.kind
+    if kind not in build:
+        raise UserError(
+            f"A tokenizer of kind {kind!r} cannot be written for transformers; "
+            f"{' and '.join(build)} can."
+        )
     if for_babylm and kind == "huggingface":
         raise UserError(
             "Milestones are exported for BabyLM's evaluation, which needs other rules "
@@ -189,23 +187,15 @@ def write_tokenizer(
 
 def tokenizer_limits(tokenizer: Tokenizer, for_babylm: bool = False) -> str:
     """The differences of the written tokenizer from ours, for its folder's README."""
-    kind = _known_kind(tokenizer)
-    return _LIMITS[kind] + (_BABYLM + _BABYLM_LIMITS[kind] if for_babylm else "")
-
-
-def _known_kind(tokenizer: Tokenizer) -> str:
-    if tokenizer.kind not in _LIMITS:
-        raise UserError(
-            f"A tokenizer of kind {tokenizer.kind!r} cannot be written for "
-            f"transformers; {' and '.join(_LIMITS)} can."
-        )
-    return tokenizer.kind
+    limits = _LIMITS[tokenizer.kind]
+    return limits + _BABYLM + _BABYLM_LIMITS[tokenizer.kind] if for_babylm else limits
 
 
 def _sentencepiece(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     """SentencePiece's BPE: normaliser, words that end with a marker, merges."""
     (content,) = tokenizer._contents().values()
-    model = _parse(content)
+    # The module makes its classes at import.
+    model = vars(sentencepiece_model_pb2)["ModelProto"].FromString(content)
     _check(model)
     vocabulary = {piece.piece: index for index, piece in enumerate(model.pieces)}
     result = tokenizers.Tokenizer(
@@ -217,14 +207,12 @@ def _sentencepiece(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
             byte_fallback=model.trainer_spec.byte_fallback,
         )
     )
-    result.normalizer = _sentencepiece_normalizer(
-        model.normalizer_spec.precompiled_charsmap
-    )
+    charsmap = model.normalizer_spec.precompiled_charsmap
+    result.normalizer = _sentencepiece_normalizer(charsmap)
     # Merges do not cross the marker, so words are encoded, and cached, one by one.
     result.pre_tokenizer = pre_tokenizers.Split(_SPACE, "merged_with_previous")
     # The newline is cut out before the text is normalised, so lines are separate.
-    newline = tokenizers.AddedToken(NEWLINE, normalized=False, special=False)
-    result.add_tokens([newline])
+    result.add_tokens([tokenizers.AddedToken(NEWLINE, normalized=False)])
     result.decoder = _sentencepiece_decoder(model.trainer_spec.unk_piece)
     return result
 
@@ -298,11 +286,6 @@ def _tell_parts_of_words(rules: tokenizers.Tokenizer) -> None:
     )
     space = decoders.Replace(Regex(rf"\A(?=[^\n]*{_PART}\z)"), " ")
     rules.decoder = decoders.Sequence([alone, space])
-
-
-def _parse(content: bytes) -> Any:
-    """The ModelProto in a model file; its module makes the class at import."""
-    return vars(sentencepiece_model_pb2)["ModelProto"].FromString(content)
 
 
 def _merges(model: Any) -> Iterator[tuple[str, str]]:
@@ -382,17 +365,6 @@ Exceptions = dict[str, list[str]]  # spaCy's exceptions, and the words of each
 _CUT = "\ue000"
 _HIDDEN = {".": "\ue001", "'": "\ue002"}
 _SPACED = r"\-~!\";?+,)(/*\[\]}{|_"
-_LIGATURES = {
-    "ﬀ": "ff",
-    "ﬁ": "fi",
-    "ﬂ": "fl",
-    "ﬃ": "ffi",
-    "ﬄ": "ffl",
-    "ﬅ": "ſt",
-    "ﬆ": "st",
-    "Ĳ": "IJ",
-    "ĳ": "ij",
-}
 _PREFIX = r"\.\.++|[§%=:<>#&'`$£€¥°©®]|US\$"
 _SUFFIX = (
     r"(?:'[sS]|(?<!\.)\.\.++|[:<>#&'`°©®]|(?<=[0-9])[%$£€¥]"
@@ -400,6 +372,30 @@ _SUFFIX = (
 )
 _START = rf"(?<![^ {_CUT}])"
 _END = rf"(?:{_SUFFIX})*+(?:[ \n{_CUT}]|\z)"
+_REPAIR: Steps = [  # what ftfy does to ordinary text
+    ("[\u02bc\u2018-\u201b]", "'"),
+    ("[\u201c-\u201f]", '"'),
+    *{"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"}.items(),
+    *{"ﬅ": "ſt", "ﬆ": "st", "Ĳ": "IJ", "ĳ": "ij"}.items(),
+    ("\r\n|[\r\u0085\u2028\u2029]", "\n"),
+    ("[\x00-\x08\x0b\x0e-\x1f\x7f\u206a-\u206f\ufeff\ufff9-\ufffc]", ""),
+]
+_STANDARDIZE: Steps = [  # as `standardize_text` of `gpt1_tokenizer`
+    ("[—–―]", "-"),
+    ("…", "..."),
+    ("´", "'"),
+    (rf"(?<![{_SPACED}])(?=[{_SPACED}])", " "),
+    (rf"([{_SPACED}])\1*\K", " "),
+    (r"\s*\n\s*", "\n"),
+    (r"\A\s+|\s+\z", ""),
+    (r"\n", " \n "),
+    (r"[^\S\n]+", " "),
+]
+_INFIXES: Steps = [  # cuts inside words, at dots, colons and the like
+    (r"(?<=[^ .])(?=\.\.)|(?<=\.\.)(?=[^ .])", _CUT),
+    (r"(?<=[\p{Ll}'])(?=\.[\p{Lu}'])|(?<=[\p{Ll}']\.|[\ue001])(?=[\p{Lu}'])", _CUT),
+    (r"(?<=[\p{L}0-9])(?=[:<>=]\p{L})|(?<=[\p{L}0-9][:<>=])(?=\p{L})", _CUT),
+]
 
 
 def words_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
@@ -411,15 +407,16 @@ def words_normalizer() -> normalizers.Normalizer:
     """Repairs and standardises text, marks where spaCy cuts it, and lower-cases it."""
     exceptions = _exceptions()
     steps = [
-        *_repair(),
-        *_standardize(),
+        *_REPAIR,
+        *_STANDARDIZE,
         *_prefixes(exceptions),
         *_keep_endings(exceptions),
         *_cut_exceptions(exceptions),
         *_keep_endings(exceptions),  # also "s." in "whats."
-        *_suffixes(),
-        *_infixes(),
-        *_join_apostrophes(),
+        (rf"(?<=[^ \n{_CUT}])(?={_SUFFIX}{_END})", _CUT),
+        *_INFIXES,
+        # Two adjacent apostrophes become one word again, as spaCy does last.
+        (rf"{_START}'{_CUT}+'(?=[ \n{_CUT}]|\z)", "''"),
         *((hidden, end) for end, hidden in _HIDDEN.items()),
     ]
     replace = [
@@ -427,32 +424,6 @@ def words_normalizer() -> normalizers.Normalizer:
         for pattern, content in steps
     ]
     return normalizers.Sequence([normalizers.NFC(), *replace, normalizers.Lowercase()])
-
-
-def _repair() -> Steps:
-    """The repairs of ftfy in ordinary text: quotes, ligatures, line ends, controls."""
-    return [
-        ("[\u02bc\u2018-\u201b]", "'"),
-        ("[\u201c-\u201f]", '"'),
-        *_LIGATURES.items(),
-        ("\r\n|[\r\u0085\u2028\u2029]", "\n"),
-        ("[\x00-\x08\x0b\x0e-\x1f\x7f\u206a-\u206f\ufeff\ufff9-\ufffc]", ""),
-    ]
-
-
-def _standardize() -> Steps:
-    """The same as `standardize_text` of `gpt1_tokenizer`."""
-    return [
-        ("[—–―]", "-"),
-        ("…", "..."),
-        ("´", "'"),
-        (rf"(?<![{_SPACED}])(?=[{_SPACED}])", " "),
-        (rf"([{_SPACED}])\1*\K", " "),
-        (r"\s*\n\s*", "\n"),
-        (r"\A\s+|\s+\z", ""),
-        (r"\n", " \n "),
-        (r"[^\S\n]+", " "),
-    ]
 
 
 def _exceptions() -> Exceptions:
@@ -506,25 +477,6 @@ def _cut_exceptions(exceptions: Exceptions) -> Steps:
             after = rf"(?={re.escape(right)}{_END})"
             steps.append((rf"{_START}(?:{_any(left)})\K{after}", _CUT))
     return steps
-
-
-def _suffixes() -> Steps:
-    """Cuts before each suffix that spaCy cuts off."""
-    return [(rf"(?<=[^ \n{_CUT}])(?={_SUFFIX}{_END})", _CUT)]
-
-
-def _infixes() -> Steps:
-    """Cuts inside words, at dots, colons and the like."""
-    return [
-        (r"(?<=[^ .])(?=\.\.)|(?<=\.\.)(?=[^ .])", _CUT),
-        (r"(?<=[\p{Ll}'])(?=\.[\p{Lu}'])|(?<=[\p{Ll}']\.|[\ue001])(?=[\p{Lu}'])", _CUT),
-        (r"(?<=[\p{L}0-9])(?=[:<>=]\p{L})|(?<=[\p{L}0-9][:<>=])(?=\p{L})", _CUT),
-    ]
-
-
-def _join_apostrophes() -> Steps:
-    """Joins two adjacent apostrophes into one word again, as spaCy does last."""
-    return [(rf"{_START}'{_CUT}+'(?=[ \n{_CUT}]|\z)", "''")]
 
 
 def _any(texts: Iterable[str]) -> str:

@@ -56,25 +56,23 @@ def tensors(sizes: Sizes) -> list[Tensor]:
         Tensor("wpe", "positions_embed.weight", (sizes.max_seq_len, width)),
         Tensor("wte", "tokens_embed.weight", (sizes.vocab_size, width)),
     ]
-    in_a_layer = (
-        ("attn/c_attn", "kernel", (width, 3 * width)),
-        ("attn/c_attn", "bias", (3 * width,)),
-        ("attn/c_proj", "kernel", (width, width)),
-        ("attn/c_proj", "bias", (width,)),
-        ("ln_1", "scale", (width,)),
-        ("ln_1", "bias", (width,)),
-        ("mlp/c_fc", "kernel", (width, mlp)),
-        ("mlp/c_fc", "bias", (mlp,)),
-        ("mlp/c_proj", "kernel", (mlp, width)),
-        ("mlp/c_proj", "bias", (width,)),
-        ("ln_2", "scale", (width,)),
-        ("ln_2", "bias", (width,)),
-    )
+    modules: dict[str, tuple[int, ...]] = {
+        "attn/c_attn": (width, 3 * width),
+        "attn/c_proj": (width, width),
+        "ln_1": (width,),
+        "mlp/c_fc": (width, mlp),
+        "mlp/c_proj": (mlp, width),
+        "ln_2": (width,),
+    }
     for layer in range(sizes.num_layers):
-        for module, kind, shape in in_a_layer:
-            theirs = "bias" if kind == "bias" else "weight"
-            hugging_face = f"h.{layer}.{module.replace('/', '.')}.{theirs}"
-            table.append(Tensor(f"h_{layer}/{module}/{kind}", hugging_face, shape))
+        for module, shape in modules.items():
+            ours = f"h_{layer}/{module}"
+            theirs = f"h.{layer}.{module}".replace("/", ".")
+            kind = "kernel" if len(shape) == 2 else "scale"
+            table += [
+                Tensor(f"{ours}/{kind}", f"{theirs}.weight", shape),
+                Tensor(f"{ours}/bias", f"{theirs}.bias", shape[-1:]),
+            ]
     return table
 
 

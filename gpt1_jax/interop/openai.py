@@ -8,7 +8,6 @@ model has; its heads are 64 wide. Folders written here say it in `gpt1_jax.json`
 import io
 import json
 import math
-import tokenize
 from typing import Any
 
 import numpy as np
@@ -46,13 +45,12 @@ def read_shards(folder: epath.Path) -> tuple[Sizes, Params]:
     sizes = _read_sizes(folder)
     table = names.tensors(sizes)
     vector = _read_vector(folder)
-    total = sum(math.prod(tensor.shape) for tensor in table)
-    if vector.size != total:
+    ends = np.cumsum([math.prod(tensor.shape) for tensor in table])
+    if vector.size != ends[-1]:
         raise UserError(
             f"The shards in {folder} hold {vector.size:,} numbers; {SHAPES_FILE} lists "
-            f"{total:,}. Copy the whole folder again."
+            f"{ends[-1]:,}. Copy the whole folder again."
         )
-    ends = np.cumsum([math.prod(tensor.shape) for tensor in table])
     parts = np.split(vector, ends[:-1])
     pairs = zip(table, parts, strict=True)
     flat = {tensor.name: part.reshape(tensor.shape) for tensor, part in pairs}
@@ -85,21 +83,15 @@ def _read_sizes(folder: epath.Path) -> Sizes:
         (max_seq_len, embed_dim), (vocab_size, _), *in_layers = shapes
         num_layers, (_, _, mlp_dim) = len(in_layers) // _PER_LAYER, in_layers[_FC]
         sizes = Sizes(vocab_size, num_layers, 1, embed_dim, mlp_dim, max_seq_len)
-        is_ours = shapes == [
-            list(tensor.openai_shape) for tensor in names.tensors(sizes)
-        ]
+        ours = [list(tensor.openai_shape) for tensor in names.tensors(sizes)]
+        if shapes != ours or not all(type(each) is int and each > 0 for each in sizes):
+            raise ValueError(f"not those of {sizes}")
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise _other_shapes(path) from error
-    if not (is_ours and all(type(each) is int and each > 0 for each in sizes)):
-        raise _other_shapes(path)
+        raise UserError(
+            f"{path} does not list GPT-1's shapes: positions, tokens and {_PER_LAYER} "
+            "for each layer. Copy the file again."
+        ) from error
     return sizes._replace(num_heads=_num_heads(folder, embed_dim))
-
-
-def _other_shapes(path: epath.Path) -> UserError:
-    return UserError(
-        f"{path} does not list GPT-1's shapes: positions, tokens and {_PER_LAYER} for "
-        "each layer. Copy the file again."
-    )
 
 
 def _num_heads(folder: epath.Path, embed_dim: int) -> int:
@@ -134,25 +126,12 @@ def _read_vector(folder: epath.Path) -> np.ndarray:
     return np.concatenate([_read_shard(path) for path in paths])
 
 
-# NumPy reads the header of a file as Python, and raises these if it is none.
-_NOT_AN_ARRAY = (
-    ValueError,
-    EOFError,
-    SyntaxError,
-    tokenize.TokenError,
-    TypeError,
-    MemoryError,
-    OverflowError,
-    RecursionError,
-)
-
-
 def _read_shard(path: epath.Path) -> np.ndarray:
     content = path.read_bytes()
     refuse_lfs_pointer(content, str(path))
     try:
         array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except _NOT_AN_ARRAY as error:
+    except Exception as error:  # NumPy reads the header of a file as Python
         raise UserError(
             f"{path} is not an array of numbers: {' '.join(str(error).split())} "
             "Nothing in it was executed; copy the file again."

@@ -23,13 +23,7 @@ from etils import epath
 from gpt1_jax.config.convert import ConvertConfig
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.files import (
-    files_below,
-    is_remote,
-    sha256,
-    write_json,
-    write_whole,
-)
+from gpt1_jax.data.files import files_below, is_remote, sha256, write_json, write_whole
 from gpt1_jax.errors import FULL, TryAgain, UserError
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.interop import hub
@@ -37,13 +31,11 @@ from gpt1_jax.interop.hugging_face import CLASSIFIER, CONFIG_FILE, LANGUAGE_MODE
 from gpt1_jax.interop.repository import (
     Repository,
     describe,
-    fetch_files,
     find_commit,
     is_unreachable,
 )
 from gpt1_jax.runs.checkpoint_files import read_scores
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.folder import megabytes
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.tasks.paper_tasks import find_task
@@ -69,10 +61,6 @@ _AGAIN = "Run the same command again; what has arrived is not sent again."
 
 def check_push(config: ConvertConfig, target: epath.Path) -> None:
     """Refuses what cannot be pushed, before any work.
-
-    Args:
-      config: of the conversion; `push_to` is not empty.
-      target: the folder to make and push.
 
     Raises:
       UserError: if the address is malformed, there is no token that may write there,
@@ -117,9 +105,8 @@ def check_push(config: ConvertConfig, target: epath.Path) -> None:
             "--config.push_private=False, or name another."
         )
     if info and any(each.rfilename == CONFIG_FILE for each in info.siblings or ()):
-        commit = find_commit(Repository(name, MAIN, "model", named))
-        there = fetch_files(commit, [CONFIG_FILE])
-        hub.check_architecture(epath.Path(there / CONFIG_FILE), named)
+        there = Repository(name, MAIN, "model", named)
+        hub.check_architecture(find_commit(there))
     _check_card(config, f"---\n{_metadata(config).to_yaml()}\n---\n")
 
 
@@ -158,13 +145,14 @@ def _check_card(config: ConvertConfig, card: str) -> None:
         try:
             huggingface_hub.ModelCard(card).validate()
         except ValueError as error:  # the Hub's answer
-            first = str(error).strip().partition("\n")[0]
-            with contextlib.suppress(ValueError, TypeError, LookupError):
+            try:
                 found = json.loads(str(error))["errors"]
-                first = "; ".join(each["message"] for each in found)
+                why = "; ".join(each["message"] for each in found)
+            except (ValueError, TypeError, LookupError):
+                why = describe(error)
             raise UserError(
                 f"config.push_to={config.push_to!r}: the Hub does not take the model "
-                f"card ({first}); change config.push_license, config.push_language or "
+                f"card ({why}); change config.push_license, config.push_language or "
                 f"{CARD}."
             ) from error
 
@@ -180,21 +168,15 @@ def add_metadata(
 ) -> None:
     """Puts the Hub's metadata before the README of an exported model, and its address.
 
-    Licence and language are those of the configuration. The scores of a run are those
-    by which it ranks its checkpoints.
-
-    Args:
-      folder: the exported folder.
-      config: of the conversion.
-      trained: the exported step, if it is a run's.
-      branch: the one that it goes to, if it is one of several steps.
+    Licence and language are those of the configuration. The scores are those by which
+    the run of `trained`, an exported step, ranks its checkpoints. `branch` is the one
+    that it goes to, if it is one of several steps.
     """
     architecture = read_json(folder / CONFIG_FILE)["architectures"][0]
     data = _metadata(config, _TASKS.get(architecture), trained)
-    text = (folder / CARD).read_text()
     revision, at = (f', revision="{branch}"', f"@{branch}") if branch else ("", "")
-    name = f'"{_repository(config)}"{revision}'  # for transformers
-    text = text.replace('"THIS_FOLDER"', name)
+    text = (folder / CARD).read_text()  # in quotes, it is for transformers
+    text = text.replace('"THIS_FOLDER"', f'"{_repository(config)}"{revision}')
     text = text.replace("THIS_FOLDER", f"{config.push_to}{at}")
     write_whole(folder / CARD, f"---\n{data.to_yaml()}\n---\n\n{text}")
 
@@ -220,18 +202,18 @@ def _metadata(
 def _scores(trained: TrainedRun) -> Iterator[Any]:
     import huggingface_hub
 
-    task, data = "text-generation", ("text", "the run's own validation text")
+    task, name, title = "text-generation", "text", "the run's own validation text"
     if isinstance(trained.config, FinetuneConfig):
         about = find_task(trained.config)
-        task, data = "text-classification", (about.name, about.title)
+        task, name, title = "text-classification", about.name, about.title
     for best, value in read_scores(trained.folder, trained.step).items():
         metric = best.metric.removeprefix("valid_")
         if metric == "loss":  # nats per token
             metric, value = "perplexity", math.exp(min(value, 700.0))
         yield huggingface_hub.EvalResult(
             task_type=task,
-            dataset_type=data[0],
-            dataset_name=data[1],
+            dataset_type=name,
+            dataset_name=title,
             dataset_split="validation",
             metric_type=_METRICS.get(metric, metric),
             metric_value=value,
@@ -241,13 +223,7 @@ def _scores(trained: TrainedRun) -> Iterator[Any]:
 def write_record(
     folder: epath.Path, config: ConvertConfig, branches: Mapping[str, str]
 ) -> None:
-    """Notes what was written, and for which command.
-
-    Args:
-      folder: the exported folder, whole.
-      config: of the conversion.
-      branches: by branch, the folder below `folder` that it is to hold.
-    """
+    """Notes what was written, for which command, and the folder of each branch."""
     files = {
         file.relative_to(folder).as_posix(): sha256(file)
         for file in sorted(files_below(folder))
@@ -294,11 +270,7 @@ def is_made(folder: epath.Path, config: ConvertConfig) -> bool:
 
 
 def push(folder: epath.Path, config: ConvertConfig) -> None:
-    """Lists what a push sends, asks, and pushes what the Hub lacks.
-
-    Args:
-      folder: the folder that `convert` made and `write_record` described.
-      config: of the conversion.
+    """Lists what a push of an exported folder sends, asks, and pushes what is lacking.
 
     Raises:
       UserError: if nobody can be asked and `push_confirm` is not set, or the Hub
@@ -323,10 +295,17 @@ def push(folder: epath.Path, config: ConvertConfig) -> None:
         say(f"  Left out, as convert did not write it: {', '.join(sorted(others))}")
     if edited:
         say(f"  Edited since convert wrote it: {', '.join(edited)}")
-    if _is_confirmed(config, folder):
-        _send(config, branches)
-    else:
-        say(f"Nothing was pushed; {folder} is kept.")
+    if not config.push_confirm:
+        if not (sys.stdin and sys.stdin.isatty()):
+            raise UserError(
+                f"Nothing was pushed, and {folder} is kept: run the same command with "
+                "--config.push_confirm=True to push what is listed above."
+            )
+        say("Push this? [y/N] ", end="")
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            say(f"Nothing was pushed; {folder} is kept.")
+            return
+    _send(config, branches)
 
 
 def _say_what_is_pushed(config: ConvertConfig, branches: Branches) -> None:
@@ -350,26 +329,9 @@ def _say_what_is_pushed(config: ConvertConfig, branches: Branches) -> None:
     )
     for branch, (place, names) in branches.items():
         state = "whose files of these names are REPLACED" if branch in there else "new"
-        listed = ", ".join(f"{each} ({_size(place / each)})" for each in names)
+        sizes = {each: (place / each).stat().length for each in names}
+        listed = ", ".join(f"{each} ({size:,} bytes)" for each, size in sizes.items())
         say(f"  branch {branch} ({state}), from {place}: {listed}")
-
-
-def _size(file: epath.Path) -> str:
-    size = file.stat().length
-    return megabytes(size) if size >= 10**6 else f"{size:,} bytes"
-
-
-def _is_confirmed(config: ConvertConfig, folder: epath.Path) -> bool:
-    """Whether to push: by the configuration, or by a typed yes."""
-    if config.push_confirm:
-        return True
-    if not (sys.stdin and sys.stdin.isatty()):
-        raise UserError(
-            f"Nothing was pushed, and {folder} is kept: run the same command with "
-            "--config.push_confirm=True to push what is listed above."
-        )
-    say("Push this? [y/N] ", end="")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _send(config: ConvertConfig, branches: Branches) -> None:
@@ -405,7 +367,6 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
     """
     from huggingface_hub import errors
 
-    named = f"config.push_to={config.push_to!r}"
     try:
         yield
     except UserError:
@@ -420,26 +381,23 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
         ):
             error = error.__cause__  # the client's, around that of one file
         status = getattr(getattr(error, "response", None), "status_code", None)
-        if isinstance(error, errors.RepositoryNotFoundError):
-            raise UserError(
-                f"{named} is not there, or the token may not see it; {_TOKEN}, with "
-                "one that may write there."
-            ) from error
-        if status in (401, 403):
-            raise UserError(
-                f"{named} is refused ({status}): the token may not write there; "
-                f"{_TOKEN}, with one that may."
-            ) from error
         odd = isinstance(error, TypeError | LookupError | AttributeError | ValueError)
-        if odd and status is None:
+        kind: type[Exception] = UserError
+        why = f": the Hub refuses ({describe(error)}). {_AGAIN}"
+        if isinstance(error, errors.RepositoryNotFoundError):
+            why = (
+                f" is not there, or the token may not see it; {_TOKEN}, with one that "
+                "may write there."
+            )
+        elif status in (401, 403):
+            why = (
+                f" is refused ({status}): the token may not write there; {_TOKEN}, "
+                "with one that may."
+            )
+        elif odd and status is None:
             found = f"{type(error).__name__}: {describe(error)}"
-            raise TryAgain(
-                f"{named}: the Hub's answer is odd ({found}). {_AGAIN}"
-            ) from error
-        if is_unreachable(error):
-            raise TryAgain(
-                f"{named}: the Hub does not answer ({describe(error)}). {_AGAIN}"
-            ) from error
-        raise UserError(
-            f"{named}: the Hub refuses ({describe(error)}). {_AGAIN}"
-        ) from error
+            kind, why = TryAgain, f": the Hub's answer is odd ({found}). {_AGAIN}"
+        elif is_unreachable(error):
+            kind = TryAgain
+            why = f": the Hub does not answer ({describe(error)}). {_AGAIN}"
+        raise kind(f"config.push_to={config.push_to!r}{why}") from error

@@ -148,11 +148,10 @@ def _kept_names(repository: Repository, folder: Path) -> tuple[set[str], bool]:
     import huggingface_hub
 
     tree = []
-    if hasattr(huggingface_hub, "get_cached_repo_tree"):
-        with contextlib.suppress(Exception):  # it keeps none, or a damaged one
-            tree = huggingface_hub.get_cached_repo_tree(
-                repository.name, repo_type=repository.kind, revision=folder.name
-            )
+    with contextlib.suppress(Exception):  # an old client; or none is kept, or damaged
+        tree = huggingface_hub.get_cached_repo_tree(
+            repository.name, repo_type=repository.kind, revision=folder.name
+        )
     here = (path for path in files_below(folder) if path.exists())
     names = {path.relative_to(folder).as_posix() for path in here}
     names |= {each.path for each in tree}
@@ -166,10 +165,6 @@ def fetch_files(commit: Commit, names: Sequence[str]) -> Path:
     """The folder of a commit in the client's cache, with files as the Hub lists them.
 
     A file that is damaged there is fetched again.
-
-    Args:
-      commit: the commit.
-      names: the paths of the files.
 
     Raises:
       UserError: if a file cannot be fetched, or what arrives is another.
@@ -269,34 +264,30 @@ def explained(repository: Repository) -> Iterator[None]:
     from huggingface_hub import errors
 
     name, kind = repository.name, repository.kind
-    known: Mapping[type[Exception], str] = {
-        errors.GatedRepoError: "is for those who accept its terms: do so on its page, "
-        "then set HF_TOKEN.",
-        errors.RepositoryNotFoundError: f"is no {kind} that you may read: {name} does "
-        "not exist on the Hub, or it is private; then set HF_TOKEN, or log in with "
-        "`hf auth login`.",
-        errors.RevisionNotFoundError: f"does not exist: {name} has no revision "
-        f"{repository.revision!r}. Without @REVISION, its branch main is read.",
-    }
     try:
         yield
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (*FULL, errno.EACCES):
             raise  # of this machine
-        why = f"cannot be fetched: {describe(error)}"
-        if found := [text for each, text in known.items() if isinstance(error, each)]:
-            why = found[0]
-        elif isinstance(error, errors.HFValidationError):
-            why = f"is no name of the Hub ({describe(error)})."
-        elif isinstance(error, _OddAnswer):
-            why = (
-                f"cannot be fetched: what answers for the Hub names {error}. Is "
-                "HF_ENDPOINT set to a mirror that is out of order?"
-            )
-        elif is_unreachable(error):
+        said = describe(error)
+        known: Mapping[type[Exception], str] = {
+            errors.GatedRepoError: "is for those who accept its terms: do so on its "
+            "page, then set HF_TOKEN.",
+            errors.RepositoryNotFoundError: f"is no {kind} that you may read: {name} "
+            "does not exist on the Hub, or it is private; then set HF_TOKEN, or log in "
+            "with `hf auth login`.",
+            errors.RevisionNotFoundError: f"does not exist: {name} has no revision "
+            f"{repository.revision!r}. Without @REVISION, its branch main is read.",
+            errors.HFValidationError: f"is no name of the Hub ({said}).",
+            _OddAnswer: "cannot be fetched: what answers for the Hub names "
+            f"{error}. Is HF_ENDPOINT set to a mirror that is out of order?",
+        }
+        why = f"cannot be fetched: {said}"
+        if is_unreachable(error):
             instead = "folder" if kind == "model" else "local file"
             why = (
-                f"cannot be fetched: the Hub does not answer ({describe(error)}). Once "
-                f"fetched, it is read without; or name a {instead}."
+                f"cannot be fetched: the Hub does not answer ({said}). Once fetched, "
+                f"it is read without; or name a {instead}."
             )
-        raise UserError(f"{repository.named} {why}") from error
+        found = (text for each, text in known.items() if isinstance(error, each))
+        raise UserError(f"{repository.named} {next(found, why)}") from error

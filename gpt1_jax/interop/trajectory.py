@@ -27,18 +27,14 @@ _MOST_UPDATES = 10**8  # whose learning rates are added up
 def describe_trajectory(
     run: Pretrained, saved: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Describes the saved steps of a run, as JSON values.
-
-    Args:
-      run: the run.
-      saved: the metadata of its saved steps, by step, in order.
+    """Describes the saved steps of a run, whose metadata by step are `saved`, in order.
 
     Returns:
-      The format; "kind" of model, "seed", the content digests "tokenizer" and "text",
-      and "steps": for each saved step its "name" as an export, "params_digest", the
-      tokens and words of "text_read", "valid_loss" (nats per token; None if it was not
-      evaluated) and "learning_rate_sum", over all updates before it: states with the
-      same sum have the same parameters.
+      JSON values: the format; "kind" of model, "seed", the content digests "tokenizer"
+      and "text", and "steps": for each saved step its "name" as an export,
+      "params_digest", the tokens and words of "text_read", "valid_loss" (nats per
+      token; None if it was not evaluated) and "learning_rate_sum", over all updates
+      before it: states with the same sum have the same parameters.
     """
     newest = list(saved.values())[-1]
     losses = dict(zip(*run.series("valid_loss"), strict=True))

@@ -71,9 +71,7 @@ _EXPORTED = {
 def run(config: ConvertConfig, workdir: str) -> None:
     """Writes the model of one folder into a new one, in another format.
 
-    Args:
-      config: what to convert, to which format, and where to push it.
-      workdir: the folder to make; with `push_to` it may be there from the same command.
+    With `push_to`, the folder may be there from the same command.
 
     Raises:
       FileExistsError: if the folder holds files of a run or an export.
@@ -137,14 +135,13 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
     branches: dict[str, str] = {}
     with whole_folder(target, beside_others=True) as partial:
         for trained in each_step(first, steps):
-            place = places[trained.step] = _step_folder(config.step, trained)
+            place, branch = _place(config.step, trained)
             _export_run(config, trained, partial / place)
+            places[trained.step] = place
             exported[trained.step] = trained.metadata
             if config.push_to:
-                branch = _branch(place, trained)
                 publish.add_metadata(partial / place, config, trained, branch)
-                if branch:
-                    branches[branch] = place
+                branches[branch or publish.MAIN] = place
         _write_trajectory(folder, partial, places, exported)
         if config.push_to:
             best = best_step(folder) if first.config.default_step == BEST else None
@@ -152,26 +149,17 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
             publish.write_record(partial, config, {**branches, publish.MAIN: main})
 
 
-def _step_folder(asked: str, trained: TrainedRun) -> str:
-    """The folder to make for a step, "" if it is the only one.
+def _place(asked: str, trained: TrainedRun) -> tuple[str, str]:
+    """The folder to make for a step and its branch of the Hub, "" for the only step.
 
-    Milestones after words have BabyLM's names.
+    Milestones after words or tokens have the names that BabyLM's evaluation asks for.
+    The branches of other steps are called step1000, as Pythia has them.
     """
-    milestone = read_milestone(trained.metadata)
+    milestone, branch = read_milestone(trained.metadata), f"step{trained.step}"
     if asked == MILESTONES and milestone:
-        return milestone.revision
-    return f"step-{trained.step}" if asked == ALL else ""
-
-
-def _branch(place: str, trained: TrainedRun) -> str:
-    """The branch of the Hub for the folder of a step; "" if it is the only one.
-
-    After words or tokens a branch is called as its folder, as BabyLM's evaluation asks
-    for it; after steps it is step1000, as Pythia has them.
-    """
-    milestone = read_milestone(trained.metadata)
-    by_text = place.startswith("chck_") and milestone and milestone.unit != "steps"
-    return place if by_text or not place else f"step{trained.step}"
+        name = milestone.revision
+        return name, branch if milestone.unit == "steps" else name
+    return (f"step-{trained.step}", branch) if asked == ALL else ("", "")
 
 
 def _write_trajectory(
@@ -183,13 +171,9 @@ def _write_trajectory(
     """Writes the table that maps exported states to the steps of their training.
 
     It lists all saved steps of a pre-training run, and the files of those exported. The
-    folder of each step gets a copy, as it may become a separate branch.
-
-    Args:
-      folder: the run folder; nothing is written unless it is of pre-training.
-      target: the exported folder.
-      places: by step, the folder of each exported step below `target`.
-      exported: by step, its metadata; the step may have been deleted since.
+    folder of each step gets a copy, as it may become a separate branch. `places` are
+    the folders below `target` and `exported` the metadata of each exported step, which
+    may have been deleted since.
     """
     run = read_pretrained(folder)
     if run is None:
@@ -278,13 +262,7 @@ def _export(
 ) -> None:
     """Writes one folder for OpenAI's code or transformers, whole or not at all.
 
-    Args:
-      config: says for which of the two, and whether BabyLM's evaluation will read it.
-      target: the folder to make.
-      model, params, tokenizer: the language model.
-      origin: describes the origin, for the README.
-      head: the head, if the model is fine-tuned.
-      head_notes: what a caller of the head must do, for the README.
+    Its README tells the origin, and in the head's notes what a caller of it must do.
     """
     for_babylm = config.step == MILESTONES
     with whole_folder(target) as folder:
@@ -335,6 +313,24 @@ def _write_openai(
 
 # --- the README of an exported folder ---
 
+_LOADING = """\
+    from transformers import {loader}, AutoTokenizer
+
+    model = {loader}.from_pretrained("THIS_FOLDER")
+    tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+"""
+_LOADING_SHARDS = """\
+The layout is that of `model/` in openai/finetune-transformer-lm: ten shards
+of one flat vector, whose tensors `params_shapes.json` lists.
+"""
+_LOADING_HERE = """
+In gpt1_jax:
+
+    python -m gpt1_jax.main --config=configs/convert.py:run \\
+        --config.init_from=THIS_FOLDER --workdir=NEW_RUN_FOLDER
+"""
+_ALWAYS = "The optimizer's state and the configuration of the run are left out."
+
 
 def describe_export(
     model: ModelConfig,
@@ -352,10 +348,12 @@ def describe_export(
       architecture: the class of transformers; "" in OpenAI's format.
       notes: what could not be carried over.
     """
-    loading = _loading(architecture) if architecture else _LOADING_SHARDS
-    if architecture in ("", hugging_face.LANGUAGE_MODEL):  # heads are not read back
+    is_language_model = architecture in ("", hugging_face.LANGUAGE_MODEL)
+    loader = "AutoModelForCausalLM" if is_language_model else architecture
+    loading = (_LOADING if architecture else _LOADING_SHARDS).format(loader=loader)
+    if is_language_model:  # heads are not read back
         loading += _LOADING_HERE
-    lines = "".join(f"- {note}\n" for note in (*notes, *_ALWAYS))
+    lines = "".join(f"- {note}\n" for note in (*notes, _ALWAYS))
     return (
         f"# A GPT-1 from gpt1_jax\n\n"
         f"A language model after Radford et al. (2018):\n{describe_model(model)}; "
@@ -365,29 +363,6 @@ def describe_export(
         f"Tokenizer: {tokenizer_kind}.\n\n"
         f"## Load it\n\n{loading}\n"
         f"## What is left out\n\n{lines}"
-    )
-
-
-_LOADING_SHARDS = """\
-The layout is that of `model/` in openai/finetune-transformer-lm: ten shards
-of one flat vector, whose tensors `params_shapes.json` lists.
-"""
-_LOADING_HERE = """
-In gpt1_jax:
-
-    python -m gpt1_jax.main --config=configs/convert.py:run \\
-        --config.init_from=THIS_FOLDER --workdir=NEW_RUN_FOLDER
-"""
-_ALWAYS = ("The optimizer's state and the configuration of the run are left out.",)
-
-
-def _loading(architecture: str) -> str:
-    language_model = architecture == hugging_face.LANGUAGE_MODEL
-    loader = "AutoModelForCausalLM" if language_model else architecture
-    return (
-        f"    from transformers import {loader}, AutoTokenizer\n\n"
-        f'    model = {loader}.from_pretrained("THIS_FOLDER")\n'
-        '    tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")\n'
     )
 
 

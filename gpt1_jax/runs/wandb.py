@@ -61,7 +61,7 @@ class Wandb:
         self._folder = folder
         self._shown = run_folder / FOLDER  # as the user knows it
         self._run: Any = None
-        with self._guarded():
+        with _guarded(self._shown, self):
             config = read_json(run_folder / CONFIG_FILE)
             note = _read_note(run_folder) if has_begun(run_folder) else {}
             sent = note.get("sent", {})  # by metric, as 1.0 had it
@@ -83,17 +83,22 @@ class Wandb:
         step = record["step"]
         if self._run is None or step < self._step:
             return
-        with self._guarded():
-            self._run.log({n: _shown(v) for n, v in record.items()}, step=step)
+        with _guarded(self._shown, self):
+            shown = dict(record)
+            for name, value in record.items():
+                if isinstance(value, str):  # for a table wandb would wait
+                    shown[name] = wandb.Html(f"<pre>{html.escape(value)}</pre>")
+            self._run.log(shown, step=step)
             self._step = step
-            _write_note(self._folder, self._run, step=step)
+            note = {"id": self._run.id, "step": step}
+            write_json(self._folder / NOTE_FILE, note)
 
     def close(self) -> None:
         """Sends the loss plot of a run that has ended, and all that is not sent yet."""
         error = sys.exc_info()[1]  # what ends the training early
         if self._run is None:
             return
-        with self._guarded():
+        with _guarded(self._shown, self):
             if error is None:
                 plot_loss, loss = find_named(_PLOT, "that"), _LOSSES[self._job]
                 path = os.fspath(self._folder / "loss.png")
@@ -105,13 +110,11 @@ class Wandb:
 
     @staticmethod
     def log_results(folder: epath.Path, scores: Any) -> None:
-        """Sends the scores of a suite as a table, in a run beside its trainings'.
+        """Sends the scores of a suite, a `pandas.DataFrame`, in a run of their own.
 
-        Args:
-          folder: the folder of the suite, local or gs://.
-          scores: the table, a `pandas.DataFrame`.
+        The folder of the suite may be local or gs://.
         """
-        with _said_if_failing(folder / FOLDER), contextlib.ExitStack() as stack:
+        with _guarded(folder / FOLDER), contextlib.ExitStack() as stack:
             local = Path(folder)
             if is_remote(folder):
                 local = stack.enter_context(temporary_folder())
@@ -125,32 +128,13 @@ class Wandb:
             )
             if run is None:
                 return
-            rows = scores.astype(object).to_numpy().tolist()
-            columns: list[str | int] = [str(each) for each in scores.columns]
-            run.log({"results": wandb.Table(columns=columns, data=rows)})
-            _write_note(local / FOLDER, run)
+            run.log({"results": wandb.Table(dataframe=scores.astype(object))})
+            write_json(local / FOLDER / NOTE_FILE, {"id": run.id})
             _finish(run, exit_code=0)
             if is_remote(folder):
                 for path in files_below(local):
                     copy = folder / path.relative_to(local).as_posix()
                     write_whole(copy, path.read_bytes())
-
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Says what fails inside in one line, and switches the tracker off."""
-        with _said_if_failing(self._shown):
-            try:
-                yield
-            except Exception:
-                self._run = None
-                raise
-
-
-def _shown(value: Any) -> Any:
-    """A text as HTML: for a table wandb would wait for the server."""
-    if isinstance(value, str):
-        return wandb.Html(f"<pre>{html.escape(value)}</pre>")
-    return value
 
 
 def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) -> Any:
@@ -158,13 +142,7 @@ def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) ->
 
     What the user has set (`WANDB_MODE`, `WANDB_PROJECT`, ..) has priority.
     Without an API key, or if the server cannot be reached, the run is recorded offline:
-    nothing ever asks for a key.
-
-    Args:
-      folder: the local folder `wandb/`.
-      shown: the same folder, as messages name it.
-      run_id: the run to continue; None for a new one.
-      about: further arguments of `wandb.init`.
+    nothing ever asks for a key. Messages name the local `folder` as `shown`.
     """
     quiet: dict[str, Any] = {"silent": True, "console": "off", "symlink": False}
     users = wandb.setup(wandb.Settings(**quiet)).settings
@@ -217,11 +195,13 @@ def _finish(run: Any, exit_code: int) -> None:
 
 
 @contextlib.contextmanager
-def _said_if_failing(folder: epath.Path) -> Iterator[None]:
-    """Says in one line what fails inside; it never ends a job."""
+def _guarded(folder: epath.Path, tracker: Wandb | None = None) -> Iterator[None]:
+    """Says what fails inside in one line, and switches the tracker off."""
     try:
         yield
     except Exception as error:
+        if tracker:
+            tracker._run = None
         # wandb's threads and its hook at exit would end with tracebacks.
         with contextlib.suppress(Exception, SystemExit):
             wandb.teardown(exit_code=1)
@@ -242,10 +222,6 @@ def _read_note(folder: epath.Path) -> dict[str, Any]:
     """The id of the folder's run and what was sent of it; empty if there is none."""
     path = folder / FOLDER / NOTE_FILE
     return dict(read_json(path)) if path.exists() else {}
-
-
-def _write_note(folder: Path, run: Any, **more: Any) -> None:
-    write_json(epath.Path(folder / NOTE_FILE), {"id": run.id, **more})
 
 
 def _suite(run_folder: epath.Path) -> epath.Path | None:
