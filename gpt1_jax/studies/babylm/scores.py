@@ -106,7 +106,7 @@ def _score_words(
 ) -> tuple[dict[str, Any], list[Prediction]]:
     nats = [
         -float(each.log_probs.sum(dtype=np.float64))
-        for each in score(params, items.windows)
+        for each in score(params, items.all_windows)
     ]
     scores: dict[str, Any] = {"n": len(items.rows), "ties": 0}
     if items.part == AOA:
@@ -212,6 +212,21 @@ def pipeline_predictions(part: Part, predictions: Sequence[Prediction]) -> Predi
             line
         )
     return found
+
+
+def aoa_rows(predictions: Sequence[Prediction], revision: str) -> list[Prediction]:
+    """Surprisal of words at a milestone, as in the pipeline's `surprisal.json`.
+
+    Args:
+      predictions: as `score_part` returns them for `AOA`.
+      revision: the milestone's name, `chck_NM` after N million words.
+    """
+    amount = revision.removeprefix("chck_").removesuffix("M")
+    count = int(amount) * 10**6 if amount.isdigit() else None
+    rows = [{"step": revision, "word_count": count, **each} for each in predictions]
+    for row in rows:
+        del row["subset"]
+    return rows
 
 
 def fast_scores(
