@@ -89,7 +89,6 @@ def _blimp_task(term: str, paradigms: Sequence[str]) -> AnswersTask:
             choices=("sentence_good", "sentence_bad"),
         ),
         target=Target(labels=("good", "bad"), column=_GOOD),
-        metrics=("accuracy",),
         published=Published(
             prepare=_prepare_blimp,
             tfds={_SPLIT: {name: f"blimp/{name}:train" for name in paradigms}},
@@ -181,7 +180,6 @@ def _own_task(data: PairsDataConfig, path: str, name: str) -> AnswersTask:
             may_be_empty="all",  # a context; an empty sentence is refused as an answer
         ),
         target=Target(labels=CANDIDATES if listed else data.sentences, column=_GOOD),
-        metrics=("accuracy",),
         published=Published(
             prepare=functools.partial(_prepare_own, data, name),
             files={_SPLIT: {"": FileLayout(path)}},

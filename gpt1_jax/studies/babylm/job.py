@@ -204,7 +204,7 @@ def _write_results(
                     words += aoa_rows(predictions, revision)
                     continue
                 part = PARTS[name]
-                found = pipeline_predictions(part, predictions)
+                found = pipeline_predictions(predictions)
                 place = top / revision / "zero_shot" / _BACKEND / part.pipeline_task
                 if name != READING:
                     place /= part.folders[run.name]

@@ -266,7 +266,6 @@ def _sentence_task(part: Part) -> AnswersTask:
             may_be_empty="all",  # a context; an empty answer is refused all the same
         ),
         target=Target(labels=CANDIDATES, column=_LABEL),
-        metrics=("accuracy",),
         published=Published(prepare=prepare),
     )
     return AnswersTask(task, scored, context, mean=False, splits=(_ITEMS,), cut=False)

@@ -148,31 +148,29 @@ def reading_scores(
     Raises:
       UserError: if the times of a measure are all missing or all the same.
     """
-    from sklearn.linear_model import LinearRegression  # takes a second to import
+    import pandas as pd  # these take a second to import
+    from sklearn.linear_model import LinearRegression
     from sklearn.preprocessing import PolynomialFeatures
 
     products = PolynomialFeatures(degree=2, interaction_only=True, include_bias=False)
-    columns = {
-        name: np.asarray([_real(row[name]) for row in rows])
-        for name in (*EYE_TRACKING, SELF_PACED, *READING_PREDICTORS)
-    }
+    columns = pd.DataFrame(rows, dtype=float)
     for name in ("pred", "prev_pred"):
-        columns[name] = np.asarray([_real(each[name]) for each in predictions])
+        columns[name] = np.asarray([each[name] for each in predictions], float)
 
     def explained(measure: str, predictors: Sequence[str]) -> float:
-        names = (measure, *predictors, "pred")
-        known = np.all([np.isfinite(columns[name]) for name in names], axis=0)
-        times, *others, surprisal = (columns[name][known] for name in names)
-        if not known.any() or not np.ptp(times) > 0:
+        names = [measure, *predictors, "pred"]
+        known = columns[names].dropna()
+        times = known[measure]
+        if times.nunique() < 2:
             raise UserError(
-                f"BabyLM's reading data: {measure} of the {known.sum()} words with all "
+                f"BabyLM's reading data: {measure} of the {len(known)} words with all "
                 f"of {', '.join(names)} is missing or always the same, so there is "
                 "nothing to explain. Take the file as it is published."
             )
-        base = products.fit_transform(np.stack(others, axis=1))
+        base = products.fit_transform(known[[*predictors]].to_numpy())
         before, after = (
             LinearRegression().fit(design, times).score(design, times)
-            for design in (base, np.column_stack([base, surprisal]))
+            for design in (base, np.column_stack([base, known["pred"]]))
         )
         return float((after - before) / (1 - before))
 
@@ -185,32 +183,28 @@ def reading_scores(
     }
 
 
-def _real(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 # --- as the pipeline writes them ------------------------------------------------------
 
 
-def pipeline_predictions(part: Part, predictions: Sequence[Prediction]) -> Prediction:
+def pipeline_predictions(predictions: Sequence[Prediction]) -> Prediction:
     """Predictions in the form of the pipeline's `predictions.json`.
 
     Args:
-      part: the part; not `AOA`, which has another form.
-      predictions: as `score_part` returns them.
+      predictions: as `score_part` returns them; not those of `AOA`, whose form is
+        `aoa_rows`.
 
     Returns:
       `{subset: {"predictions": [{"id": .., "pred": .., ..}, ..]}, ..}`
     """
-    extra = {"subset", "log_probs"}
     found: dict[str, Any] = {}
     for each in predictions:
-        line = {key: value for key, value in each.items() if key not in extra}
-        if part.name == READING and line["prev_pred"] is None:
-            line["prev_pred"] = math.nan
-        found.setdefault(each["subset"], {"predictions": []})["predictions"].append(
-            line
-        )
+        line = {
+            key: math.nan if value is None else value
+            for key, value in each.items()
+            if key not in ("subset", "log_probs")
+        }
+        of_subset = found.setdefault(each["subset"], {"predictions": []})
+        of_subset["predictions"].append(line)
     return found
 
 

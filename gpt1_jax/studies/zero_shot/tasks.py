@@ -15,12 +15,7 @@ from typing import Any
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.studies.answers import (
-    CANDIDATES,
-    Answers,
-    AnswersTask,
-    encode_answers,
-)
+from gpt1_jax.studies.answers import CANDIDATES, Answers, AnswersTask, encode_answers
 from gpt1_jax.studies.zero_shot.config import ZeroShotDataConfig
 from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.examples import SPLITS, load_split
@@ -132,10 +127,7 @@ _DPR = Task(
         fewer_choices=True,
         may_be_empty="all",  # a pronoun may be the first word
     ),
-    target=Target(
-        labels=CANDIDATES,
-    ),
-    metrics=("accuracy",),
+    target=Target(labels=CANDIDATES),
     published=Published(
         prepare=_around_the_word,
         tfds={
@@ -194,18 +186,12 @@ _TASKS = (
         TASKS["race"], passage="{article}", context="{question}", scored=" {answer}"
     ),
     AnswersTask(
-        _DPR,
-        context="{before}{answer}",
-        scored="{after}",
-        splits=("test", "train"),
+        _DPR, context="{before}{answer}", scored="{after}", splits=("test", "train")
     ),
     AnswersTask(_STORY_CLOZE, context="{context}", scored=" {answer}"),
     AnswersTask(_COPA, context="{premise} {question}", scored=" {answer}"),
     AnswersTask(
-        _WSC273,
-        context="{before}{answer}",
-        scored="{after}",
-        splits=("test",),
+        _WSC273, context="{before}{answer}", scored="{after}", splits=("test",)
     ),
 )
 
