@@ -289,8 +289,9 @@ class KeptScores(Generic[Items]):
                         self._keep(run, trained.step, task, scores, predictions)
                         self._say(run, trained.step, task, scores)
                         bar.update()
-                for step in deleted:
-                    self._leave_out(run, step)
+                for step in deleted:  # before all of its tasks were scored
+                    del self._checkpoints[run.name, step]
+                    self._missing -= {(run.name, step, task) for task in run.tasks}
         return True
 
     def _say(
@@ -301,11 +302,6 @@ class KeptScores(Generic[Items]):
         of = f"{run.name:<8}  " if len(self.runs) > 1 else ""
         score = shown(first["score"], first["error"], 2)
         say(f"{of}step {step:>7,}  {task:<26} {score}")
-
-    def _leave_out(self, run: ScoredRun, step: int) -> None:
-        """Forgets a step that was deleted before all of its tasks were scored."""
-        del self._checkpoints[run.name, step]
-        self._missing -= {(run.name, step, task) for task in run.tasks}
 
     def of_runs(self) -> list[dict[str, Any]]:
         """All scores, as `report.study_scores.long_table` takes them."""
@@ -335,18 +331,19 @@ class KeptScores(Generic[Items]):
 
     def predictions(self, run: ScoredRun, step: int, task: str) -> list[dict[str, Any]]:
         """The predictions behind a score."""
-        path = self._file(_PREDICTIONS, run, step, task)
-        return [cells for _, cells in read_rows(path)]
+        _, file = self._files(run, step, task)
+        return [cells for _, cells in read_rows(file)]
 
     def _missing_tasks(self, run: ScoredRun, step: int) -> list[str]:
         return [t for t in run.tasks if (run.name, step, t) in self._missing]
 
-    def _file(self, kind: str, run: ScoredRun, step: int, task: str) -> epath.Path:
-        suffix = ".json" if kind == run_folder.SCORES_FOLDER else self._study.suffix
-        return self.folder / kind / run.name / str(step) / f"{task}{suffix}"
-
-    def _scores_file(self, run: ScoredRun, step: int, task: str) -> epath.Path:
-        return self._file(run_folder.SCORES_FOLDER, run, step, task)
+    def _files(
+        self, run: ScoredRun, step: int, task: str
+    ) -> tuple[epath.Path, epath.Path]:
+        """The files of a score and of the predictions behind it."""
+        name, suffix = f"{run.name}/{step}/{task}", self._study.suffix
+        scores = self.folder / run_folder.SCORES_FOLDER / f"{name}.json"
+        return scores, self.folder / _PREDICTIONS / f"{name}{suffix}"
 
     def _digests(self, run: ScoredRun, step: int, task: str) -> dict[str, str]:
         """The content digests of the parameters and items behind a score."""
@@ -354,7 +351,7 @@ class KeptScores(Generic[Items]):
         return {"checkpoint": checkpoint, "examples": run.digests[task]}
 
     def _is_kept(self, run: ScoredRun, step: int, task: str) -> bool:
-        path = self._scores_file(run, step, task)
+        path, _ = self._files(run, step, task)
         if not (path.exists() and self._checkpoints[run.name, step]):
             return False
         try:
@@ -372,17 +369,13 @@ class KeptScores(Generic[Items]):
         return True
 
     def _read_kept(self, run: ScoredRun, step: int, task: str) -> dict[str, Any]:
-        """The record of a score that was kept.
-
-        Raises:
-          UserError: if it is not as it was written.
-        """
-        path = self._scores_file(run, step, task)
+        """The record of a score that was kept, unless it is not as it was written."""
+        path, predictions = self._files(run, step, task)
         saved = read_json(path)
         KEPT_SCORE.check(saved, path)
         intact = saved.pop(_CHECKSUM, None) == json_digest(saved) and "scores" in saved
         for name, digest in saved.get(_PREDICTIONS, {}).items() if intact else ():
-            path = self._file(_PREDICTIONS, run, step, task).with_name(name)
+            path = predictions.with_name(name)
             if not (path.exists() and sha256(path) == digest):
                 intact = False
                 break
@@ -402,7 +395,7 @@ class KeptScores(Generic[Items]):
     ) -> None:
         """Writes scores last: where they are, nothing else of the task is missing."""
         lock.check_owned()
-        file = self._file(_PREDICTIONS, run, step, task)
+        path, file = self._files(run, step, task)
         if file.suffix == ".jsonl":
             write_json_lines(file, predictions)
         else:
@@ -414,8 +407,7 @@ class KeptScores(Generic[Items]):
             _PREDICTIONS: {file.name: sha256(file)},
         }
         record = json.loads(json.dumps(record))  # as it will be read: keys are texts
-        digest = {_CHECKSUM: json_digest(record)}
-        write_json(self._scores_file(run, step, task), {**record, **digest})
+        write_json(path, {**record, _CHECKSUM: json_digest(record)})
         self._missing.remove((run.name, step, task))
 
 

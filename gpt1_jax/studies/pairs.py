@@ -59,35 +59,29 @@ def select_pairs(names: Sequence[str], data: PairsDataConfig) -> list[AnswersTas
         )
     if custom:
         return _own_tasks(data)
-    chosen: dict[str, list[str]] = {}
+    chosen: dict[str, str] = {}  # paradigms, and their terms
     for name in names:
-        found = [
-            paradigm
+        found = {
+            paradigm.name: paradigm.term
             for paradigm in PARADIGMS.values()
             if name in (BLIMP, paradigm.name, paradigm.term, paradigm.field)
-        ]
+        }
         if not found:
             raise UserError(
                 f"BLiMP has no paradigm, term or field {name!r}; its fields are "
                 f"{', '.join(FIELDS)}, its terms {', '.join(TERMS)}, and its paradigms "
                 "those of gpt1_jax/studies/blimp.py."
             )
-        for paradigm in found:
-            of_term = chosen.setdefault(paradigm.term, [])
-            if paradigm.name not in of_term:
-                of_term.append(paradigm.name)
-    return [_blimp_task(term, chosen[term]) for term in TERMS if term in chosen]
+        chosen |= found
+    by_term = {term: [p for p, of in chosen.items() if of == term] for term in TERMS}
+    return [_blimp_task(term, own) for term, own in by_term.items() if own]
 
 
 def _blimp_task(term: str, paradigms: Sequence[str]) -> AnswersTask:
     task = Task(
         name=term,
         title=term.replace("_", " "),
-        inputs=Inputs(
-            transform="multiple_choice",
-            text=(),
-            choices=("sentence_good", "sentence_bad"),
-        ),
+        inputs=Inputs("multiple_choice", (), choices=("sentence_good", "sentence_bad")),
         target=Target(labels=("good", "bad"), column=_GOOD),
         published=Published(
             prepare=_prepare_blimp,

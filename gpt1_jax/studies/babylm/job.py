@@ -27,6 +27,7 @@ from gpt1_jax.studies.babylm.parts import (
     READING,
     REVISIONS,
     Items,
+    Part,
     load_part,
     subset_sizes,
 )
@@ -76,10 +77,8 @@ def run(config: BabyLMConfig, workdir: str) -> None:
         challenge's pipeline writes it, and a submission if nothing is missing.
 
     Raises:
-      FileExistsError: if the folder holds something else.
-      FileNotFoundError, UserError: if there is no such run, step, task or data, or the
-        folder holds scores of another configuration, other checkpoints or other items.
-      Stopped: after a signal, once the scores at hand are saved.
+      FileNotFoundError, UserError: if there is no such run, step, task or data.
+      FileExistsError, UserError, Stopped: as `score_steps`.
     """
     parts = _select_parts(config)
     finetuned = read_babylm_predictions(
@@ -89,7 +88,7 @@ def run(config: BabyLMConfig, workdir: str) -> None:
     _submit(finetuned, config, score_steps(STUDY, config, workdir, load))
 
 
-def _select_parts(config: BabyLMConfig) -> list[str]:
+def _select_parts(config: BabyLMConfig) -> list[Part]:
     names = list(PARTS) if config.tasks == (_ALL,) else list(config.tasks)
     for name in names:
         if name not in PARTS:
@@ -97,10 +96,10 @@ def _select_parts(config: BabyLMConfig) -> list[str]:
                 f"config.tasks names {name!r}; BabyLM's evaluation without training "
                 f"has {', '.join(PARTS)}, or {_ALL!r} alone."
             )
-    return names
+    return [PARTS[name] for name in names]
 
 
-def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Items]]:
+def _open_runs(parts: Sequence[Part], config: BabyLMConfig) -> list[ScoredRun[Items]]:
     """The run with the full set at one step, and the fast set at the milestones."""
     runs = []
     for chosen in config.sets:
@@ -110,7 +109,7 @@ def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Ite
         if chosen == FAST:
             found = find_milestones(RunFolder(opened.folder))
             revisions = {step: found[step].revision for step in steps}
-        if loaded := _load_parts(names, chosen, config, opened):
+        if loaded := _load_parts(parts, chosen, config, opened):
             runs.append(
                 ScoredRun(chosen, config.init_from, opened, steps, loaded, revisions)
             )
@@ -123,17 +122,14 @@ def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Ite
 
 
 def _load_parts(
-    names: Sequence[str], chosen: str, config: BabyLMConfig, opened: TrainedRun
+    parts: Sequence[Part], chosen: str, config: BabyLMConfig, opened: TrainedRun
 ) -> dict[str, Items]:
+    data, max_seq_len = locate(config.data.dir), opened.model.max_seq_len
     loaded = {}
-    for part in (PARTS[name] for name in names if chosen in PARTS[name].folders):
+    for part in (each for each in parts if chosen in each.folders):
         try:
             loaded[part.name] = load_part(
-                part,
-                chosen,
-                locate(config.data.dir),
-                opened.tokenizer,
-                opened.model.max_seq_len,
+                part, chosen, data, opened.tokenizer, max_seq_len
             )
         except MissingData as error:
             say(f"Skipping {part.name} ({chosen}): {error}")

@@ -30,12 +30,7 @@ Prediction = dict[str, Any]
 def score_part(
     items: Items, score: Scorer, params: Params
 ) -> tuple[dict[str, Any], list[Prediction]]:
-    """Scores one part of the evaluation.
-
-    Args:
-      items: the items of the part.
-      score: the model.
-      params: its parameters.
+    """Scores the items of one part of the evaluation.
 
     Returns:
       scores: "score", in points; "n", the items; "ties", items whose best answers are
@@ -226,14 +221,11 @@ def aoa_rows(predictions: Sequence[Prediction], revision: str) -> list[Predictio
 def fast_scores(
     items: Items, scores: Mapping[str, Any], predictions: Sequence[Prediction]
 ) -> dict[str, float]:
-    """The scores on a fast set as the pipeline computes them, in fractions.
+    """The scores on items of a fast set as the pipeline computes them, in fractions.
 
     Of sentences these are the shares of items whose prediction is the right one, so a
-    tie, which predicts the first, counts as right.
-
-    Args:
-      items: the items of the set.
-      scores, predictions: as `score_part` returns them.
+    tie, which predicts the first, counts as right. Scores and predictions are as
+    `score_part` returns them.
     """
     if isinstance(items, WordItems):
         return {"spr": scores["self_paced"], "rt": scores["eye_tracking"]}
@@ -250,10 +242,7 @@ def fast_scores(
 def missing_items(part: Part, is_fast: bool, sizes: Mapping[str, int]) -> str:
     """What a submission lacks of a part, in words; "" if nothing.
 
-    Args:
-      part: the part.
-      is_fast: whether its items are those of the fast set.
-      sizes: how many items of each subset have been predicted.
+    `sizes` says how many items of each subset have been predicted.
     """
     wanted = part.fast_sizes if is_fast else part.sizes
     found = {name.lower(): size for name, size in sizes.items()}

@@ -8,6 +8,7 @@ from gpt1_jax.report.plots import BARS, GUIDE, new_figure, scale_updates
 from gpt1_jax.studies.interventions.table import (
     at_last_step,
     chosen_heads,
+    of_head,
     spread_of_heads,
 )
 
@@ -24,9 +25,6 @@ def draw_effects(scores: "pd.DataFrame") -> "Figure":
 
     The curves are those of the heads that matter at the last step, over updates; at one
     step, D as each layer's state has it.
-
-    Args:
-      scores: the long table of effects.
     """
     groups = [own for _, own in scores.groupby(["run", "task"], sort=False)]
     several = scores["run"].nunique() > 1
@@ -87,17 +85,11 @@ def _draw_heads(axes: Any, scores: "pd.DataFrame") -> None:
     low, high = spread.to_numpy().T
     axes.fill_between(steps, low, high, color=GUIDE, alpha=0.25, linewidth=0)
     axes.plot([], [], color=GUIDE, linewidth=6, alpha=0.25, label="half of all heads")
-    heads = scores[scores["kind"] == "head"]
     for layer, head in chosen_heads(scores, _CURVES):
-        own = heads[(heads["layer"] == layer) & (heads["number"] == head)]
+        own = of_head(scores, layer, head)
+        style = {"marker": "o", "markersize": 3, "label": f"head {layer}.{head}"}
         axes.errorbar(
-            own["step"],
-            own["held_out"],
-            own["held_out_error"],
-            marker="o",
-            markersize=3,
-            label=f"head {layer}.{head}",
-            **BARS,
+            own["step"], own["held_out"], own["held_out_error"], **style, **BARS
         )
     axes.axhline(0, color=GUIDE, linewidth=0.6)
     scale_updates(axes, steps)

@@ -117,6 +117,9 @@ def _split(record: Record, text: str, start: int, end: int) -> Record:
 
 # --- the tasks ------------------------------------------------------------------
 
+_DPR_SPLITS = ("train", "test")
+_DPR_FILES = "hf://datasets/community-datasets/definite_pronoun_resolution/plain_text"
+_WSC_FILES = "hf://datasets/ErnestSDavis/winograd_wsc@refs/convert/parquet/wsc273"
 _DPR = Task(
     name="dpr",
     title="DPR",
@@ -131,16 +134,9 @@ _DPR = Task(
     published=Published(
         prepare=_around_the_word,
         tfds={
-            split: {"": f"definite_pronoun_resolution:{split}"}
-            for split in ("train", "test")
+            each: {"": f"definite_pronoun_resolution:{each}"} for each in _DPR_SPLITS
         },
-        hub={
-            split: {
-                "": "hf://datasets/community-datasets/definite_pronoun_resolution/"
-                f"plain_text/{split}-*.parquet"
-            }
-            for split in ("train", "test")
-        },
+        hub={each: {"": f"{_DPR_FILES}/{each}-*.parquet"} for each in _DPR_SPLITS},
     ),
 )
 _WSC273 = dataclasses.replace(
@@ -150,12 +146,7 @@ _WSC273 = dataclasses.replace(
     inputs=dataclasses.replace(_DPR.inputs, choices=("options",)),
     published=Published(
         tfds={"test": {"": "wsc273:test"}},
-        hub={
-            "test": {
-                "": "hf://datasets/ErnestSDavis/winograd_wsc@refs/convert/parquet/"
-                "wsc273/test/*.parquet"
-            }
-        },
+        hub={"test": {"": f"{_WSC_FILES}/test/*.parquet"}},
         prepare=_around_the_place,
     ),
 )
@@ -287,16 +278,9 @@ def load_answers(
 def read_labelled(
     task: AnswersTask, splits: Sequence[str], source: str, directory: str
 ) -> tuple[str, list[Example]]:
-    """The labelled examples of the first split whose data is at hand.
+    """The first of these splits whose data is at hand, and its labelled examples.
 
-    Args:
-      task: the task.
-      splits: names of splits.
-      source: as `load_split` takes it.
-      directory: the data folder, as `load_split` takes it.
-
-    Returns:
-      The name of the split, and its examples.
+    Source and directory are as `load_split` takes them.
 
     Raises:
       MissingData: if there is no data of any.
