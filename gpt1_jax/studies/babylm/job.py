@@ -144,8 +144,7 @@ def _rows(part: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**row, "task": _SELF_PACED, "score": 100 * scores["self_paced"]}
 
 
-def _table(scores: Any, config: BabyLMConfig) -> str:
-    del config
+def _table(scores: Any, _: BabyLMConfig) -> str:
     return f"{scores_table(scores, ['task'], digits=2)}\n\n{_NOTE}\n"
 
 

@@ -152,12 +152,14 @@ def find_effects(
     Raises:
       UserError: if one pair does not fit into memory.
     """
-    size = functools.partial(_tokens_of_pair, model, num_positions)
-    batches = list(_batches(pairs, clean, model.max_seq_len, size, batch_tokens))
+    components = model.num_layers * (model.num_heads + 2 + num_positions)
+    num_rows = 2 * (1 + components)  # that the last layer computes for a pair
+    num_tokens = batch_tokens // num_rows
+    batches = list(_batches(pairs, clean, model.max_seq_len, num_tokens))
     longest = max(batch.tokens.shape[1] for _, batch in batches)
     require_memory(
         f"A pair of {longest} tokens with each component of {model.layers} replaced",
-        size(longest) * costs.forward_bytes(model),
+        num_rows * longest * costs.forward_bytes(model),
         "Lower config.positions, or choose shorter texts.",
     )
     values: Values | None = None  # to patch, those after the clean prompt
@@ -177,18 +179,11 @@ def find_effects(
     return Effects(*(each[np.argsort(order)] for each in joined))
 
 
-def _tokens_of_pair(model: ModelConfig, num_positions: int, seq_len: int) -> int:
-    """The tokens that the last layer computes for a pair of `seq_len` tokens."""
-    components = model.num_layers * (model.num_heads + 2 + num_positions)
-    return 2 * (1 + components) * seq_len
-
-
 def _batches(
     pairs: Sequence[Pair],
     clean: Sequence[Pair] | None,
     max_seq_len: int,
-    size: Any,
-    batch_tokens: int,
+    num_tokens: int,
 ) -> Iterator[tuple[list[int], Batch]]:
     """Pairs of similar length, with their numbers; few shapes, so few programs."""
     by_length: dict[int, list[int]] = {}
@@ -200,7 +195,7 @@ def _batches(
         most = max(most, *(len(w.ids) - _first_scored(pair) for w in pair))
     most = round_up(most)
     for length, numbers in sorted(by_length.items()):
-        together = min(max(1, batch_tokens // size(length)), len(numbers))
+        together = min(max(1, num_tokens // length), len(numbers))
         for start in range(0, len(numbers), together):
             own = numbers[start : start + together]
             filled = [*own, *own[:1] * (together - len(own))]

@@ -39,16 +39,16 @@ def draw_effects(scores: "pd.DataFrame") -> "Figure":
         for axes, (kind, values) in zip(row[:3], maps.items(), strict=True):
             most = _largest(values) if kind == "head" else others
             _draw_map(axes, kind, values, most)
-        bar = figure.colorbar(row[0].images[0], ax=row[0], pad=0.02)
-        bar.ax.tick_params(labelsize=7)
+        figure.colorbar(row[0].images[0], ax=row[0], pad=0.02)
         bar = figure.colorbar(row[1].images[0], ax=row[1:3], pad=0.02)
-        bar.ax.tick_params(labelsize=7)
         bar.set_label("effect on D, nats", fontsize=8)
         row[0].set_ylabel(f"{name}\nlayer", fontsize=8, parse_math=False)
         if own["step"].nunique() > 1:
             _draw_heads(row[3], own)
         else:
             _draw_lens(row[3], own)
+    for axes in figure.axes:
+        axes.tick_params(labelsize=7)
     return figure
 
 
@@ -66,7 +66,6 @@ def _draw_map(axes: Any, kind: str, values: np.ndarray, most: float) -> None:
     axes.set_yticks(range(len(values)))
     columns = ["attn", "MLP"] if kind == "layer" else range(values.shape[1])
     axes.set_xticks(range(values.shape[1]), columns)
-    axes.tick_params(labelsize=7)
 
 
 def _grid(scores: "pd.DataFrame", kind: str) -> np.ndarray:
@@ -95,7 +94,6 @@ def _draw_heads(axes: Any, scores: "pd.DataFrame") -> None:
     scale_updates(axes, steps)
     axes.set_xlabel("updates", fontsize=8)
     axes.set_ylabel("effect on D, nats", fontsize=8)
-    axes.tick_params(labelsize=7)
     axes.legend(fontsize=7)
 
 
@@ -108,4 +106,3 @@ def _draw_lens(axes: Any, scores: "pd.DataFrame") -> None:
     axes.set_title("lens", fontsize=9)
     axes.set_xlabel("layers computed", fontsize=8)
     axes.set_ylabel("D, nats", fontsize=8)
-    axes.tick_params(labelsize=7)

@@ -48,10 +48,9 @@ def _load(
     tasks: Sequence[AnswersTask],
     config: InterventionsConfig,
     run: TrainedRun,
-    before: Sequence[ScoredRun[Prompts]],
+    _: Sequence[ScoredRun[Prompts]],
 ) -> dict[str, Prompts]:
-    """The pairs of each task by name."""
-    del before  # no task is ever left out
+    """The pairs of each task by name; no task is ever left out."""
     if run.model.kind != "transformer":
         raise UserError(
             f"{run.folder} is of config.model.kind={run.model.kind!r}, which has one "

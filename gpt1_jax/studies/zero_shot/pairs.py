@@ -30,10 +30,9 @@ _NOTE_ON_BLIMP = (
 
 
 def _score(
-    config: MinimalPairsConfig, answers: Answers, score: Scorer, params: Params
+    _: MinimalPairsConfig, answers: Answers, score: Scorer, params: Params
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The scores of a task, and its predictions."""
-    del config
     choices, log_probs, scores = score_pairs(answers, score, params)
     task, examples = answers.task.task, answers.examples
     rows = prediction_rows(task, examples, choices, with_text=True, log_probs=log_probs)
@@ -108,9 +107,8 @@ def group_means(scores: Any, *levels: str) -> Any:
     return with_published(means, published)
 
 
-def _table(scores: Any, config: MinimalPairsConfig) -> str:
+def _table(scores: Any, _: MinimalPairsConfig) -> str:
     """Tables of terms, of BLiMP's fields and of paradigms, these at the last step."""
-    del config
     scores = of_paradigms(scores)
     is_blimp = scores["field"].any()
     terms = ["all", "term"] if scores["term"].nunique() > 1 else ["term"]

@@ -142,8 +142,7 @@ def _relative(scores: Any, factor: float) -> Any:
     return has.assign(score=factor * has["relative"], error=error)
 
 
-def _table(scores: Any, config: ZeroShotConfig) -> str:
-    del config
+def _table(scores: Any, _: ZeroShotConfig) -> str:
     labels = ["task", "metric", "split", "best before", "n", "chance"]
     return (
         f"{scores_table(scores, labels)}\n\nRelative to chance and to the best before:"
