@@ -71,16 +71,16 @@ def effects_tables(scores: "pd.DataFrame", method: str) -> str:
 
 def _heads_table(scores: "pd.DataFrame") -> str:
     """Effects over steps: D itself, the chosen heads, and the spread of all."""
-    scores = scores.sort_values("step", kind="stable")
-    header = ["effect", *(f"step {step:,}" for step in scores["step"].unique())]
+    steps = sorted(scores["step"].unique())  # `loc` refuses rows that lack one
+    header = ["effect", *(f"step {step:,}" for step in steps)]
     rows = []
     for kind, name in (("base", "D"), ("clean", "D, clean")):
-        own = scores[scores["kind"] == kind]
+        own = scores[scores["kind"] == kind].set_index("step").loc[steps]
         rows.append([name, *map(_signed, own["score"], own["error"])])
     if rows[0][1:] == rows[1][1:]:
         rows.pop()
     for layer, head in chosen_heads(scores, _NUM_HEADS_SHOWN):
-        own = of_head(scores, layer, head)
+        own = of_head(scores, layer, head).set_index("step").loc[steps]
         effects = map(_signed, own["held_out"], own["held_out_error"])
         rows.append([f"head {layer}.{head}", *effects])
     spread = spread_of_heads(scores).to_numpy()
