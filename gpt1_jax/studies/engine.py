@@ -6,7 +6,6 @@ checkpoint and of the items: the same command resumes where it was stopped, and 
 checkpoints or items that have changed since.
 """
 
-import dataclasses
 import importlib.metadata
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -63,25 +62,15 @@ Items = TypeVar("Items", bound=Scorable)
 _CHECKSUM, _PREDICTIONS = "sha256", "predictions"
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoredRun(Generic[Items]):
-    """A run, the steps at which it is scored, and the tasks that it is scored on.
+class ScoredRun(NamedTuple, Generic[Items]):
+    """A run, the steps at which it is scored, and the tasks that it is scored on."""
 
-    Attributes:
-      name: names its folders: "run", "baseline", or "run_2" of several.
-      init_from: the run folder, as the configuration has it.
-      opened: the run at the first of the steps.
-      steps: the steps.
-      tasks: by name, the items of each task as the run reads them.
-      revisions: the names of steps, if they have names.
-    """
-
-    name: str
-    init_from: str
-    opened: TrainedRun
+    name: str  # names its folders: "run", "baseline", or "run_2" of several
+    init_from: str  # the run folder, as the configuration has it
+    opened: TrainedRun  # at the first of the steps
     steps: Sequence[int]
-    tasks: Mapping[str, Items]
-    revisions: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    tasks: Mapping[str, Items]  # by name, their items as the run reads them
+    revisions: Mapping[int, str] = {}  # the names of steps, if they have names
 
 
 # Opens the runs that a configuration names, and reads their tasks.
@@ -169,10 +158,8 @@ def runs_and_baselines(load_tasks: LoadTasks[Items]) -> Load[Items]:
 
     def load(config: Any) -> list[ScoredRun[Items]]:
         opened = {}
-        for name, places in (
-            (RUN, config.init_from),
-            (BASELINE, config.baseline_init_from),
-        ):
+        named = {RUN: config.init_from, BASELINE: config.baseline_init_from}
+        for name, places in named.items():
             for number, place in enumerate(filter(None, split_paths(places)), 1):
                 key = f"{name}_{number}" if number > 1 else name
                 opened[key] = (place, *open_steps(place, config.step))
@@ -280,17 +267,22 @@ class KeptScores(Generic[Items]):
         self.folder, self.runs = folder, runs
         self._study = study
         self._scores: dict[tuple[str, int, str], _KeptScore] = {}
+        # As they were when the steps were found: the training may delete checkpoints.
+        checkpoints = {
+            (run.name, step): _checkpoint_digest(run.opened, step)
+            for run in runs
+            for step in run.steps
+        }
         for run in runs:
-            examples = {name: each.content_digest() for name, each in run.tasks.items()}
-            for step in run.steps:
-                # As it was when the steps were found: the training may delete it.
-                checkpoint = _checkpoint_digest(run.opened, step)
-                for task in run.tasks:
-                    place = f"{run.name}/{step}/{task}"
+            for task, items in run.tasks.items():
+                examples = items.content_digest()
+                for step in run.steps:
+                    name = f"{run.name}/{step}/{task}"
+                    checkpoint = checkpoints[run.name, step]
                     self._scores[run.name, step, task] = _KeptScore(
-                        folder / run_folder.SCORES_FOLDER / f"{place}.json",
-                        folder / _PREDICTIONS / f"{place}{study.suffix}",
-                        {"checkpoint": checkpoint, "examples": examples[task]},
+                        folder / run_folder.SCORES_FOLDER / f"{name}.json",
+                        folder / _PREDICTIONS / f"{name}{study.suffix}",
+                        {"checkpoint": checkpoint, "examples": examples},
                     )
         self._missing = {k for k, score in self._scores.items() if not score.is_kept()}
 

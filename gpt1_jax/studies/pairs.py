@@ -9,7 +9,7 @@ paradigm.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpt1_jax.data.documents import find_files
@@ -118,23 +118,17 @@ def fetch_pairs(tasks: Sequence[AnswersTask]) -> list[AnswersTask]:
       MissingData: if the Hub lacks one of them.
       UserError, OSError: if the Hub does not answer, or the disk lacks room.
     """
-    by_task = [each.task.published.hub[_SPLIT] for each in tasks]
-    every = {name: place for places in by_task for name, place in places.items()}
-    together = _with_hub(tasks[0], every).task
-    found, _ = fetch_tasks([dataclasses.replace(together, name=BLIMP, title="BLiMP")])
+    paradigms = [name for each in tasks for name in each.task.published.hub[_SPLIT]]
+    together = dataclasses.replace(_blimp_task(BLIMP, paradigms).task, title="BLiMP")
+    found, _ = fetch_tasks([together])
     local = found[BLIMP].published.hub[_SPLIT]
-    return [
-        _with_hub(task, {name: local[name] for name in places})
-        for task, places in zip(tasks, by_task, strict=True)
-    ]
-
-
-def _with_hub(task: AnswersTask, places: Mapping[str, str]) -> AnswersTask:
-    """A task whose files on the Hub are these, by paradigm."""
-    published = dataclasses.replace(task.task.published, hub={_SPLIT: places})
-    return dataclasses.replace(
-        task, task=dataclasses.replace(task.task, published=published)
-    )
+    fetched = []
+    for each in tasks:
+        places = {name: local[name] for name in each.task.published.hub[_SPLIT]}
+        published = dataclasses.replace(each.task.published, hub={_SPLIT: places})
+        task = dataclasses.replace(each.task, published=published)
+        fetched.append(dataclasses.replace(each, task=task))
+    return fetched
 
 
 # --- the user's own pairs -------------------------------------------------------

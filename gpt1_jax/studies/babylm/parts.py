@@ -122,7 +122,6 @@ _EWOK = _sizes("""
     social-properties:328 quantitative-properties:314 social-interactions:294
     material-properties:170 physical-dynamics:120
 """)
-
 _COMPS = _sizes("""
     base:49340 wugs_dist_before:13896 wugs_dist_in_between:13896 wugs:13896
 """)
@@ -179,13 +178,6 @@ class WordItems(NamedTuple):
 
 
 Items = Answers | WordItems
-
-
-def part_of(items: Items) -> Part:
-    """The part that items belong to."""
-    if isinstance(items, WordItems):
-        return PARTS[items.part]
-    return PARTS[items.task.task.name]
 
 
 def subset_sizes(items: Items | None) -> Mapping[str, int]:
@@ -323,11 +315,12 @@ def _comps(record: Record) -> Record:
     return _item(record, [good, bad], name, phrase)
 
 
-def chosen_text(part: Part, answers: Answers, number: int, choice: int) -> str:
+def chosen_text(answers: Answers, number: int, choice: int) -> str:
     """The prediction for an item, as a submission states it."""
     example = answers.examples[number]
     text = example.choices[choice]
-    return f"{text} {example.text[0]}" if part.name == "comps" else text
+    is_comps = answers.task.task.name == "comps"
+    return f"{text} {example.text[0]}" if is_comps else text
 
 
 # --- words ------------------------------------------------------------------------

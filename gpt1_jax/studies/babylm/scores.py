@@ -20,7 +20,6 @@ from gpt1_jax.studies.babylm.parts import (
     Part,
     WordItems,
     chosen_text,
-    part_of,
 )
 from gpt1_jax.tasks.metrics import METRICS
 
@@ -51,9 +50,8 @@ def score_part(
 def _score_sentences(
     answers: Answers, score: Scorer, params: Params
 ) -> tuple[dict[str, Any], list[Prediction]]:
-    part = part_of(answers)
     choices, log_probs, found = score_pairs(answers, score, params)
-    is_wug = part.pipeline_task.startswith("wug")
+    is_wug = answers.task.task.name.startswith("wug")
     counts: dict[str, int] = {}
     predictions = []
     for number, (example, choice) in enumerate(
@@ -64,7 +62,7 @@ def _score_sentences(
         prediction: Prediction = {
             "subset": example.subset,
             "id": f"{example.subset}_{count}",
-            "pred": chosen_text(part, answers, number, choice),
+            "pred": chosen_text(answers, number, choice),
         }
         if is_wug:
             prediction["prob"] = 1 / float(np.exp(values - values[0]).sum())
@@ -229,12 +227,11 @@ def fast_scores(
     """
     if isinstance(items, WordItems):
         return {"spr": scores["self_paced"], "rt": scores["eye_tracking"]}
-    part = part_of(items)
     if "spearman" in scores:
-        return {part.name: scores["spearman"]}
+        return {items.task.task.name: scores["spearman"]}
     right: dict[str, list[bool]] = {}
     for number, each in enumerate(predictions):
-        is_right = each["pred"] == chosen_text(part, items, number, 0)
+        is_right = each["pred"] == chosen_text(items, number, 0)
         right.setdefault(each["subset"], []).append(is_right)
     return {subset: float(np.mean(own)) for subset, own in right.items()}
 
