@@ -127,7 +127,7 @@ _COMPS = _sizes("""
 """)
 _REGULAR = {name: size for name, size in _ENTITY.items() if name.startswith("regular")}
 _WUG_ADJ, _WUG_PAST = "wug_adj_nominalization", "wug_past_tense"
-_WORDS = "reading/reading_data.csv"
+_READING_DATA = "reading/reading_data.csv"
 
 _PARTS = (
     Part("blimp", "blimp_filtered", "blimp_fast", _BLIMP, dict.fromkeys(_BLIMP, 200)),
@@ -146,7 +146,7 @@ _PARTS = (
     Part("wug_adj", _WUG_ADJ, _WUG_ADJ, {"wug_adj": 200}, {"wug_adj": 200}),
     Part("wug_past", _WUG_PAST, _WUG_PAST, {"wug_past": 50}, {"wug_past": 50}),
     Part("comps", "comps", "", _COMPS, {}),
-    Part(READING, _WORDS, _WORDS, {READING: 1726}, {READING: 1726}),
+    Part(READING, _READING_DATA, _READING_DATA, {READING: 1726}, {READING: 1726}),
     # Words at every milestone; its file is in the full set alone.
     Part(AOA, "", "aoa/cdi_childes.json", {}, {AOA: 8005}, "AoA_word"),
 )
