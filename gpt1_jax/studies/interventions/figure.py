@@ -26,13 +26,12 @@ def draw_effects(scores: "pd.DataFrame") -> "Figure":
     The curves are those of the heads that matter at the last step, over updates; at one
     step, D as each layer's state has it.
     """
-    groups = [own for _, own in scores.groupby(["run", "task"], sort=False)]
+    groups = list(scores.groupby(["run", "task"], sort=False))
     several = scores["run"].nunique() > 1
     figure = new_figure(13.5, 2.9 * len(groups) + 0.3)
     grid = figure.subplots(len(groups), 4, squeeze=False, width_ratios=[2, 0.8, 2, 3])
-    for row, own in zip(grid, groups, strict=True):
-        first = own.iloc[0]
-        name = f"{first['task']}\n{first['run']}" if several else str(first["task"])
+    for row, ((run, task), own) in zip(grid, groups, strict=True):
+        name = f"{task}\n{run}" if several else str(task)
         last = at_last_step(own)
         maps = {kind: _grid(last, kind) for kind in _TITLES}
         others = max(_largest(maps["layer"]), _largest(maps["position"]))
