@@ -90,13 +90,6 @@ def with_published(
     return pd.concat([scores, pd.DataFrame(rows)]) if rows else scores
 
 
-def at_levels(scores: "pd.DataFrame", levels: Sequence[str]) -> "pd.DataFrame":
-    """The rows once for each level, a column whose groups are then those of "group"."""
-    import pandas as pd
-
-    return pd.concat([scores.assign(group=scores[level]) for level in levels])
-
-
 def mean_over_runs(scores: "pd.DataFrame", labels: Sequence[str]) -> "pd.DataFrame":
     """The mean over runs that differ by their seed, with its spread as the error.
 
@@ -219,11 +212,12 @@ def _draw_steps(
     share: bool,
 ) -> "Figure":
     """Curves over updates: of one colour for each group, or a panel for each."""
-    groups, runs = (list(dict.fromkeys(scores[name])) for name in (by, "run"))
+    groups, runs = (list(scores[name].unique()) for name in (by, "run"))
     panels = panels and len(groups) > 1
     by_run = panels or len(groups) == 1
-    columns = min(_COLUMNS, len(groups)) if panels else 1
-    num_rows = math.ceil(len(groups) / columns) if panels else 1
+    titles = [_spelled(group) for group in groups] if panels else [""]
+    columns = min(_COLUMNS, len(titles))
+    num_rows = math.ceil(len(titles) / columns)
     width, height = (2.6 * columns + 1.6, 2.1 * num_rows + 0.7) if panels else (8, 4.5)
     figure = new_figure(width, height)
     grid = figure.subplots(num_rows, columns, squeeze=False, sharex=True, sharey=share)
@@ -242,15 +236,15 @@ def _draw_steps(
             axes.axhline(
                 own["score"].iloc[0], **{**style, "marker": "", "linewidth": 1}
             )
-    for number, axes in enumerate(grid.flat):
-        axes.set_visible(number < len(groups) or not panels)
-        if panels and number < len(groups):
-            axes.set_title(_spelled(groups[number]), fontsize=8, parse_math=False)
+    for axes in grid.flat[len(titles) :]:
+        axes.set_visible(False)
+    for number, (axes, title) in enumerate(zip(grid.flat, titles, strict=False)):
+        axes.set_title(title, fontsize=8, parse_math=False)
         for guide in guides:
             axes.axhline(guide, color=GUIDE, linewidth=0.8)
         axes.grid(alpha=0.3)
         # The lowest of each column, as the last row may be short.
-        axes.tick_params(labelbottom=not panels or number + columns >= len(groups))
+        axes.tick_params(labelbottom=number + columns >= len(titles))
     scale_updates(grid.flat[0], steps)  # the axis is shared
     figure.supxlabel("updates", fontsize=9)
     figure.supylabel(label, fontsize=9)
@@ -267,7 +261,7 @@ def _draw_rows(
     scores: "pd.DataFrame", by: str, label: str, guides: Sequence[float]
 ) -> "Figure":
     """Points at one step, a row for each group."""
-    groups = list(dict.fromkeys(scores[by]))
+    groups = list(scores[by].unique())
     figure = new_figure(7.5, 0.34 * len(groups) + 1.4)
     axes = figure.subplots()
     for guide in guides:

@@ -18,7 +18,6 @@ from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow, content_digest, encode_line
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.prediction_files import prediction_rows
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.tasks.task import Example, Task
@@ -94,15 +93,14 @@ class Answers(NamedTuple):
 
     def content_digest(self) -> str:
         """That of labels and of the answers' token ids."""
-        return content_digest(self._contents())
-
-    def _contents(self) -> Iterator[str | list[int]]:
+        contents: list[str | list[int]] = []
         for part in filter(None, (self, self.threshold_on)):
-            yield f"{part.split} {part.labels.tolist()}"
+            contents.append(f"{part.split} {part.labels.tolist()}")
             if len(set(part.num_answers)) > 1:
-                yield f"{part.num_answers}"
+                contents.append(f"{part.num_answers}")
             for ids, count, *_ in part.windows:
-                yield [count, *ids[:count], len(ids) - count, *ids[count:]]
+                contents.append([count, *ids[:count], len(ids) - count, *ids[count:]])
+        return content_digest(contents)
 
     def equal(self) -> list[str]:
         """The examples of which two answers are the same tokens: "SUBSET ID"."""
@@ -111,24 +109,6 @@ class Answers(NamedTuple):
             for example, windows in self.by_example()
             if len({(tuple(w.ids), w.num_context) for w in windows}) < len(windows)
         ]
-
-    def rows(
-        self, choices: np.ndarray, log_probs: np.ndarray, *, with_text: bool = False
-    ) -> list[dict[str, Any]]:
-        """The answers chosen, and how likely all are: `prediction_rows`.
-
-        Args:
-          choices: [N] the numbers of the answers that are chosen.
-          log_probs: [N, A] nats, as `compare` returns them.
-          with_text: whether to include the texts of examples.
-        """
-        return prediction_rows(
-            self.task.task,
-            self.examples,
-            choices,
-            with_text=with_text,
-            log_probs=log_probs,
-        )
 
     def compare(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
         """[N, A] float64: the mean or sum of each answer's log-probabilities, nats.
@@ -238,13 +218,10 @@ def _cut(
 ) -> tuple[list[int], list[ReadingWindow]]:
     """Passage and lines that fit, with the newlines, into `max_seq_len` tokens.
 
-    Raises:
-      UserError: naming the example (`where`), if the part that stays whole does not
-        fit.
+    An example (at `where`) whose part that stays whole does not fit is refused.
     """
     longest = max(len(line.ids) for line in lines)
-    newlines = 2 if passage else 1
-    excess = newlines + len(passage) + longest - max_seq_len
+    excess = len(passage) + longest + (2 if passage else 1) - max_seq_len
     shortest = min(line.num_context for line in lines)
     if excess > (len(passage) if passage else shortest):
         kept = "question and answer" if passage else "the scored text"
@@ -267,12 +244,7 @@ def _cut(
 def score_pairs(
     answers: Answers, score: Scorer, params: Params
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Scores the sentences of minimal pairs, and how often the better one wins.
-
-    Args:
-      answers: the sentences of N pairs; the label says which is better.
-      score: the model.
-      params: its parameters.
+    """Scores the sentences of N minimal pairs, and how often the better one wins.
 
     Returns:
       predictions: [N] the number of the likeliest sentence, the first of equals.
@@ -296,9 +268,5 @@ def score_pairs(
             "standard_error": float(points[own].std() / math.sqrt(count)),
             "ties": int((best[own].sum(axis=1) > 1).sum()),
         }
-    scores = {
-        "n": len(labels),
-        "num_long": answers.num_long,
-        "paradigms": paradigms,
-    }
+    scores = {"n": len(labels), "num_long": answers.num_long, "paradigms": paradigms}
     return values.argmax(axis=1), values, scores

@@ -6,12 +6,10 @@ checkpoint and of the items: the same command resumes where it was stopped, and 
 checkpoints or items that have changed since.
 """
 
-import dataclasses
-import functools
 import importlib.metadata
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -64,30 +62,15 @@ Items = TypeVar("Items", bound=Scorable)
 _CHECKSUM, _PREDICTIONS = "sha256", "predictions"
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoredRun(Generic[Items]):
-    """A run, the steps at which it is scored, and the tasks that it is scored on.
+class ScoredRun(NamedTuple, Generic[Items]):
+    """A run, the steps at which it is scored, and the tasks that it is scored on."""
 
-    Attributes:
-      name: names its folders: "run", "baseline", or "run_2" of several.
-      init_from: the run folder, as the configuration has it.
-      opened: the run at the first of the steps.
-      steps: the steps.
-      tasks: by name, the items of each task as the run reads them.
-      revisions: the names of steps, if they have names.
-    """
-
-    name: str
-    init_from: str
-    opened: TrainedRun
+    name: str  # names its folders: "run", "baseline", or "run_2" of several
+    init_from: str  # the run folder, as the configuration has it
+    opened: TrainedRun  # at the first of the steps
     steps: Sequence[int]
-    tasks: Mapping[str, Items]
-    revisions: Mapping[int, str] = dataclasses.field(default_factory=dict)
-
-    @functools.cached_property
-    def digests(self) -> Mapping[str, str]:
-        """By name, the content digest of each task's items."""
-        return {name: task.content_digest() for name, task in self.tasks.items()}
+    tasks: Mapping[str, Items]  # by name, their items as the run reads them
+    revisions: Mapping[int, str] = {}  # the names of steps, if they have names
 
 
 # Opens the runs that a configuration names, and reads their tasks.
@@ -175,10 +158,8 @@ def runs_and_baselines(load_tasks: LoadTasks[Items]) -> Load[Items]:
 
     def load(config: Any) -> list[ScoredRun[Items]]:
         opened = {}
-        for name, places in (
-            (RUN, config.init_from),
-            (BASELINE, config.baseline_init_from),
-        ):
+        named = {RUN: config.init_from, BASELINE: config.baseline_init_from}
+        for name, places in named.items():
             for number, place in enumerate(filter(None, split_paths(places)), 1):
                 key = f"{name}_{number}" if number > 1 else name
                 opened[key] = (place, *open_steps(place, config.step))
@@ -206,6 +187,67 @@ def read_alike(one: TrainedRun, other: TrainedRun) -> bool:
     )
 
 
+class _KeptScore(NamedTuple):
+    """A score: where it and the predictions behind it are kept, and what it is of."""
+
+    file: epath.Path
+    predictions: epath.Path
+    digests: Mapping[str, str]  # of the contents of "checkpoint" and "examples"
+
+    def is_kept(self) -> bool:
+        """Whether it is there as it was written; one of something else is refused."""
+        if not (self.file.exists() and self.digests["checkpoint"]):
+            return False
+        try:
+            saved = self.read()
+        except UserError as damage:
+            say(f"WARNING: {damage}")
+            return False
+        for key, digest in self.digests.items():
+            if saved.get(key) != digest:
+                what = {"checkpoint": "checkpoint", "examples": "set of examples"}[key]
+                raise UserError(
+                    f"{self.file} holds scores of another {what} than the one there "
+                    "now; delete it to have that scored, or name another --workdir."
+                )
+        return True
+
+    def read(self) -> dict[str, Any]:
+        """Its record, unless that or the predictions are not as they were written."""
+        path, saved = self.file, read_json(self.file)
+        KEPT_SCORE.check(saved, path)
+        intact = saved.pop(_CHECKSUM, None) == json_digest(saved) and "scores" in saved
+        for name, digest in saved.get(_PREDICTIONS, {}).items() if intact else ():
+            path = self.predictions.with_name(name)
+            if not (path.exists() and sha256(path) == digest):
+                intact = False
+                break
+        if not intact:
+            raise UserError(
+                f"{path} is not as it was written; the same command scores that again."
+            )
+        return saved
+
+    def write(
+        self, scores: Mapping[str, Any], predictions: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Writes scores last: where they are, nothing else of the task is missing."""
+        lock.check_owned()
+        file = self.predictions
+        if file.suffix == ".jsonl":
+            write_json_lines(file, predictions)
+        else:
+            write_whole(file, format_table(predictions, file.suffix))
+        record = {
+            **KEPT_SCORE.stamp(),
+            **self.digests,
+            "scores": scores,
+            _PREDICTIONS: {file.name: sha256(file)},
+        }
+        record = json.loads(json.dumps(record))  # as it will be read: keys are texts
+        write_json(self.file, {**record, _CHECKSUM: json_digest(record)})
+
+
 class KeptScores(Generic[Items]):
     """The scores of runs at some steps on some tasks.
 
@@ -224,24 +266,30 @@ class KeptScores(Generic[Items]):
     ):
         self.folder, self.runs = folder, runs
         self._study = study
+        self._scores: dict[tuple[str, int, str], _KeptScore] = {}
         # As they were when the steps were found: the training may delete checkpoints.
-        self._checkpoints = {
+        checkpoints = {
             (run.name, step): _checkpoint_digest(run.opened, step)
             for run in runs
             for step in run.steps
         }
-        self._missing = {
-            (run.name, step, task)
-            for run in runs
-            for step in run.steps
-            for task in run.tasks
-            if not self._is_kept(run, step, task)
-        }
+        for run in runs:
+            for task, items in run.tasks.items():
+                examples = items.content_digest()
+                for step in run.steps:
+                    name = f"{run.name}/{step}/{task}"
+                    checkpoint = checkpoints[run.name, step]
+                    self._scores[run.name, step, task] = _KeptScore(
+                        folder / run_folder.SCORES_FOLDER / f"{name}.json",
+                        folder / _PREDICTIONS / f"{name}{study.suffix}",
+                        {"checkpoint": checkpoint, "examples": examples},
+                    )
+        self._missing = {k for k, score in self._scores.items() if not score.is_kept()}
 
     @property
     def total(self) -> int:
         """How many scores there will be."""
-        return sum(len(self.steps(run)) * len(run.tasks) for run in self.runs)
+        return len(self._scores)
 
     @property
     def num_kept(self) -> int:
@@ -250,7 +298,8 @@ class KeptScores(Generic[Items]):
 
     def steps(self, run: ScoredRun) -> list[int]:
         """The steps of a run that are scored: not those deleted meanwhile."""
-        return [step for step in run.steps if (run.name, step) in self._checkpoints]
+        left = {(name, step) for name, step, _ in self._scores}
+        return [step for step in run.steps if (run.name, step) in left]
 
     def score_missing(
         self,
@@ -286,11 +335,15 @@ class KeptScores(Generic[Items]):
                         scores, predictions = self._study.score(
                             config, run.tasks[task], scorer, params
                         )
-                        self._keep(run, trained.step, task, scores, predictions)
+                        key = run.name, trained.step, task
+                        self._scores[key].write(scores, predictions)
+                        self._missing.remove(key)
                         self._say(run, trained.step, task, scores)
                         bar.update()
-                for step in deleted:
-                    self._leave_out(run, step)
+                for step in deleted:  # before all of its tasks were scored
+                    for task in run.tasks:
+                        del self._scores[run.name, step, task]
+                        self._missing.discard((run.name, step, task))
         return True
 
     def _say(
@@ -301,11 +354,6 @@ class KeptScores(Generic[Items]):
         of = f"{run.name:<8}  " if len(self.runs) > 1 else ""
         score = shown(first["score"], first["error"], 2)
         say(f"{of}step {step:>7,}  {task:<26} {score}")
-
-    def _leave_out(self, run: ScoredRun, step: int) -> None:
-        """Forgets a step that was deleted before all of its tasks were scored."""
-        del self._checkpoints[run.name, step]
-        self._missing -= {(run.name, step, task) for task in run.tasks}
 
     def of_runs(self) -> list[dict[str, Any]]:
         """All scores, as `report.study_scores.long_table` takes them."""
@@ -326,7 +374,7 @@ class KeptScores(Generic[Items]):
                 **({"revision": run.revisions[step]} if run.revisions else {}),
                 "step": step,
                 "tasks": {
-                    task: self._read_kept(run, step, task)["scores"]
+                    task: self._scores[run.name, step, task].read()["scores"]
                     for task in run.tasks
                 },
             }
@@ -335,88 +383,11 @@ class KeptScores(Generic[Items]):
 
     def predictions(self, run: ScoredRun, step: int, task: str) -> list[dict[str, Any]]:
         """The predictions behind a score."""
-        path = self._file(_PREDICTIONS, run, step, task)
-        return [cells for _, cells in read_rows(path)]
+        file = self._scores[run.name, step, task].predictions
+        return [cells for _, cells in read_rows(file)]
 
     def _missing_tasks(self, run: ScoredRun, step: int) -> list[str]:
         return [t for t in run.tasks if (run.name, step, t) in self._missing]
-
-    def _file(self, kind: str, run: ScoredRun, step: int, task: str) -> epath.Path:
-        suffix = ".json" if kind == run_folder.SCORES_FOLDER else self._study.suffix
-        return self.folder / kind / run.name / str(step) / f"{task}{suffix}"
-
-    def _scores_file(self, run: ScoredRun, step: int, task: str) -> epath.Path:
-        return self._file(run_folder.SCORES_FOLDER, run, step, task)
-
-    def _digests(self, run: ScoredRun, step: int, task: str) -> dict[str, str]:
-        """The content digests of the parameters and items behind a score."""
-        checkpoint = self._checkpoints[run.name, step]
-        return {"checkpoint": checkpoint, "examples": run.digests[task]}
-
-    def _is_kept(self, run: ScoredRun, step: int, task: str) -> bool:
-        path = self._scores_file(run, step, task)
-        if not (path.exists() and self._checkpoints[run.name, step]):
-            return False
-        try:
-            saved = self._read_kept(run, step, task)
-        except UserError as damage:
-            say(f"WARNING: {damage}")
-            return False
-        for key, digest in self._digests(run, step, task).items():
-            if saved.get(key) != digest:
-                what = {"checkpoint": "checkpoint", "examples": "set of examples"}[key]
-                raise UserError(
-                    f"{path} holds scores of another {what} than the one there now; "
-                    "delete it to have that scored, or name another --workdir."
-                )
-        return True
-
-    def _read_kept(self, run: ScoredRun, step: int, task: str) -> dict[str, Any]:
-        """The record of a score that was kept.
-
-        Raises:
-          UserError: if it is not as it was written.
-        """
-        path = self._scores_file(run, step, task)
-        saved = read_json(path)
-        KEPT_SCORE.check(saved, path)
-        intact = saved.pop(_CHECKSUM, None) == json_digest(saved) and "scores" in saved
-        for name, digest in saved.get(_PREDICTIONS, {}).items() if intact else ():
-            path = self._file(_PREDICTIONS, run, step, task).with_name(name)
-            if not (path.exists() and sha256(path) == digest):
-                intact = False
-                break
-        if not intact:
-            raise UserError(
-                f"{path} is not as it was written; the same command scores that again."
-            )
-        return saved
-
-    def _keep(
-        self,
-        run: ScoredRun,
-        step: int,
-        task: str,
-        scores: Mapping[str, Any],
-        predictions: Sequence[Mapping[str, Any]],
-    ) -> None:
-        """Writes scores last: where they are, nothing else of the task is missing."""
-        lock.check_owned()
-        file = self._file(_PREDICTIONS, run, step, task)
-        if file.suffix == ".jsonl":
-            write_json_lines(file, predictions)
-        else:
-            write_whole(file, format_table(predictions, file.suffix))
-        record = {
-            **KEPT_SCORE.stamp(),
-            **self._digests(run, step, task),
-            "scores": scores,
-            _PREDICTIONS: {file.name: sha256(file)},
-        }
-        record = json.loads(json.dumps(record))  # as it will be read: keys are texts
-        digest = {_CHECKSUM: json_digest(record)}
-        write_json(self._scores_file(run, step, task), {**record, **digest})
-        self._missing.remove((run.name, step, task))
 
 
 def _checkpoint_digest(opened: TrainedRun, step: int) -> str:

@@ -9,7 +9,7 @@ paradigm.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpt1_jax.data.documents import find_files
@@ -59,37 +59,30 @@ def select_pairs(names: Sequence[str], data: PairsDataConfig) -> list[AnswersTas
         )
     if custom:
         return _own_tasks(data)
-    chosen: dict[str, list[str]] = {}
+    chosen: dict[str, str] = {}  # paradigms, and their terms
     for name in names:
-        found = [
-            paradigm
+        found = {
+            paradigm.name: paradigm.term
             for paradigm in PARADIGMS.values()
             if name in (BLIMP, paradigm.name, paradigm.term, paradigm.field)
-        ]
+        }
         if not found:
             raise UserError(
                 f"BLiMP has no paradigm, term or field {name!r}; its fields are "
                 f"{', '.join(FIELDS)}, its terms {', '.join(TERMS)}, and its paradigms "
                 "those of gpt1_jax/studies/blimp.py."
             )
-        for paradigm in found:
-            of_term = chosen.setdefault(paradigm.term, [])
-            if paradigm.name not in of_term:
-                of_term.append(paradigm.name)
-    return [_blimp_task(term, chosen[term]) for term in TERMS if term in chosen]
+        chosen |= found
+    by_term = {term: [p for p, of in chosen.items() if of == term] for term in TERMS}
+    return [_blimp_task(term, own) for term, own in by_term.items() if own]
 
 
 def _blimp_task(term: str, paradigms: Sequence[str]) -> AnswersTask:
     task = Task(
         name=term,
         title=term.replace("_", " "),
-        inputs=Inputs(
-            transform="multiple_choice",
-            text=(),
-            choices=("sentence_good", "sentence_bad"),
-        ),
+        inputs=Inputs("multiple_choice", (), choices=("sentence_good", "sentence_bad")),
         target=Target(labels=("good", "bad"), column=_GOOD),
-        metrics=("accuracy",),
         published=Published(
             prepare=_prepare_blimp,
             tfds={_SPLIT: {name: f"blimp/{name}:train" for name in paradigms}},
@@ -125,23 +118,17 @@ def fetch_pairs(tasks: Sequence[AnswersTask]) -> list[AnswersTask]:
       MissingData: if the Hub lacks one of them.
       UserError, OSError: if the Hub does not answer, or the disk lacks room.
     """
-    by_task = [each.task.published.hub[_SPLIT] for each in tasks]
-    every = {name: place for places in by_task for name, place in places.items()}
-    together = _with_hub(tasks[0], every).task
-    found, _ = fetch_tasks([dataclasses.replace(together, name=BLIMP, title="BLiMP")])
+    paradigms = [name for each in tasks for name in each.task.published.hub[_SPLIT]]
+    together = dataclasses.replace(_blimp_task(BLIMP, paradigms).task, title="BLiMP")
+    found, _ = fetch_tasks([together])
     local = found[BLIMP].published.hub[_SPLIT]
-    return [
-        _with_hub(task, {name: local[name] for name in places})
-        for task, places in zip(tasks, by_task, strict=True)
-    ]
-
-
-def _with_hub(task: AnswersTask, places: Mapping[str, str]) -> AnswersTask:
-    """A task whose files on the Hub are these, by paradigm."""
-    published = dataclasses.replace(task.task.published, hub={_SPLIT: places})
-    return dataclasses.replace(
-        task, task=dataclasses.replace(task.task, published=published)
-    )
+    fetched = []
+    for each in tasks:
+        places = {name: local[name] for name in each.task.published.hub[_SPLIT]}
+        published = dataclasses.replace(each.task.published, hub={_SPLIT: places})
+        task = dataclasses.replace(each.task, published=published)
+        fetched.append(dataclasses.replace(each, task=task))
+    return fetched
 
 
 # --- the user's own pairs -------------------------------------------------------
@@ -181,7 +168,6 @@ def _own_task(data: PairsDataConfig, path: str, name: str) -> AnswersTask:
             may_be_empty="all",  # a context; an empty sentence is refused as an answer
         ),
         target=Target(labels=CANDIDATES if listed else data.sentences, column=_GOOD),
-        metrics=("accuracy",),
         published=Published(
             prepare=functools.partial(_prepare_own, data, name),
             files={_SPLIT: {"": FileLayout(path)}},

@@ -44,8 +44,7 @@ def read_babylm_predictions(*folders: epath.Path) -> dict[str, list[int]]:
         left out dev examples, is the second of its task, or is damaged; or a folder
         without a run.
     """
-    found: dict[str, list[int]] = {}
-    places: dict[str, epath.Path] = {}
+    runs: dict[str, Finished] = {}
     for folder in folders:
         finetuned = [
             place
@@ -64,49 +63,42 @@ def read_babylm_predictions(*folders: epath.Path) -> dict[str, list[int]]:
                     f"{place} has not finished; run its command again, and it resumes."
                 )
             _check_babylm(run)
-            task = run.config.tasks[0]
-            if task in found:
+            if other := runs.get(run.task):
                 raise UserError(
-                    f"{places[task]} and {place} are both runs on {task!r}, and a "
+                    f"{other.folder} and {place} are both runs on {run.task!r}, and a "
                     "submission takes one; name the folder of one of them."
                 )
-            found[task], places[task] = _read_label_numbers(run), place
-    return found
+            runs[run.task] = run
+    return {task: _read_label_numbers(run) for task, run in runs.items()}
 
 
 def _check_babylm(run: Finished) -> None:
     """Refuses a run that did not label the whole valid file of a task of BabyLM's."""
-    (task, *_), data = run.config.tasks, run.config.data
+    task, data = run.task, run.config.data
     if data.source != "babylm" or task not in BABYLM_SIZES:
         raise UserError(
             f"{run.folder} is a run on {task!r} from the source {data.source!r}; a "
             f"submission to BabyLM needs {', '.join(BABYLM_SIZES)} from the source "
             "'babylm'."
         )
-    if data.max_dev_examples or data.drop_long:
-        key = "max_dev_examples" if data.max_dev_examples else "drop_long"
-        raise UserError(
-            f"{run.folder} was made with config.data.{key}={getattr(data, key)}, which "
-            "leaves out dev examples, and a submission to BabyLM needs all; make it "
-            "again without."
-        )
+    for key in ("max_dev_examples", "drop_long"):
+        if value := getattr(data, key):
+            raise UserError(
+                f"{run.folder} was made with config.data.{key}={value}, which leaves "
+                "out dev examples, and a submission to BabyLM needs all; make it again "
+                "without."
+            )
 
 
 def _read_label_numbers(run: Finished) -> list[int]:
     """The label numbers that a run predicts for its dev split, in its order."""
     task = find_task(run.config)
     made = read_predictions(run.folder, "dev", task)
-    file = predictions_file(run.folder, "dev")
-    numbers = [int(each.value) for each in made]
-    if len(numbers) != run.result["dev"]["n"]:
-        raise damaged_results(
-            file, f"{len(numbers)} predictions for {run.result['dev']['n']} examples"
-        )
-    if len(numbers) != (wanted := BABYLM_SIZES[task.name]):
+    file, count = predictions_file(run.folder, "dev"), run.result["dev"]["n"]
+    if len(made) != count:
+        raise damaged_results(file, f"{len(made)} predictions for {count} examples")
+    if count != (wanted := BABYLM_SIZES[task.name]):
         logging.warning(
-            "%s holds %d predictions, and BabyLM wants all %d.",
-            file,
-            len(numbers),
-            wanted,
+            "%s holds %d predictions, and BabyLM wants all %d.", file, count, wanted
         )
-    return numbers
+    return [int(each.value) for each in made]

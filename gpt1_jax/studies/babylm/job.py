@@ -11,8 +11,6 @@ from etils import epath
 from gpt1_jax.config.checks import MILESTONES, split_paths
 from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.inference.scoring import Scorer
-from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.studies import Study
 from gpt1_jax.report.study_scores import draw_scores, scores_table
 from gpt1_jax.runs.console import say
@@ -29,9 +27,12 @@ from gpt1_jax.studies.babylm.parts import (
     READING,
     REVISIONS,
     Items,
+    Part,
     load_part,
+    subset_sizes,
 )
 from gpt1_jax.studies.babylm.scores import (
+    aoa_rows,
     fast_scores,
     missing_items,
     pipeline_predictions,
@@ -76,10 +77,8 @@ def run(config: BabyLMConfig, workdir: str) -> None:
         challenge's pipeline writes it, and a submission if nothing is missing.
 
     Raises:
-      FileExistsError: if the folder holds something else.
-      FileNotFoundError, UserError: if there is no such run, step, task or data, or the
-        folder holds scores of another configuration, other checkpoints or other items.
-      Stopped: after a signal, once the scores at hand are saved.
+      FileNotFoundError, UserError: if there is no such run, step, task or data.
+      FileExistsError, UserError, Stopped: as `score_steps`.
     """
     parts = _select_parts(config)
     finetuned = read_babylm_predictions(
@@ -89,7 +88,7 @@ def run(config: BabyLMConfig, workdir: str) -> None:
     _submit(finetuned, config, score_steps(STUDY, config, workdir, load))
 
 
-def _select_parts(config: BabyLMConfig) -> list[str]:
+def _select_parts(config: BabyLMConfig) -> list[Part]:
     names = list(PARTS) if config.tasks == (_ALL,) else list(config.tasks)
     for name in names:
         if name not in PARTS:
@@ -97,10 +96,10 @@ def _select_parts(config: BabyLMConfig) -> list[str]:
                 f"config.tasks names {name!r}; BabyLM's evaluation without training "
                 f"has {', '.join(PARTS)}, or {_ALL!r} alone."
             )
-    return names
+    return [PARTS[name] for name in names]
 
 
-def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Items]]:
+def _open_runs(parts: Sequence[Part], config: BabyLMConfig) -> list[ScoredRun[Items]]:
     """The run with the full set at one step, and the fast set at the milestones."""
     runs = []
     for chosen in config.sets:
@@ -110,7 +109,7 @@ def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Ite
         if chosen == FAST:
             found = find_milestones(RunFolder(opened.folder))
             revisions = {step: found[step].revision for step in steps}
-        if loaded := _load_parts(names, chosen, config, opened):
+        if loaded := _load_parts(parts, chosen, config, opened):
             runs.append(
                 ScoredRun(chosen, config.init_from, opened, steps, loaded, revisions)
             )
@@ -123,29 +122,18 @@ def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Ite
 
 
 def _load_parts(
-    names: Sequence[str], chosen: str, config: BabyLMConfig, opened: TrainedRun
+    parts: Sequence[Part], chosen: str, config: BabyLMConfig, opened: TrainedRun
 ) -> dict[str, Items]:
+    data, max_seq_len = locate(config.data.dir), opened.model.max_seq_len
     loaded = {}
-    for part in (PARTS[name] for name in names if chosen in PARTS[name].folders):
+    for part in (each for each in parts if chosen in each.folders):
         try:
             loaded[part.name] = load_part(
-                part,
-                chosen,
-                locate(config.data.dir),
-                opened.tokenizer,
-                opened.model.max_seq_len,
+                part, chosen, data, opened.tokenizer, max_seq_len
             )
         except MissingData as error:
             say(f"Skipping {part.name} ({chosen}): {error}")
     return loaded
-
-
-def _score(
-    config: BabyLMConfig, items: Items, score: Scorer, params: Params
-) -> tuple[_Json, list[_Json]]:
-    """The scores of a part, and its predictions."""
-    del config
-    return score_part(items, score, params)
 
 
 def _rows(part: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -156,8 +144,7 @@ def _rows(part: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**row, "task": _SELF_PACED, "score": 100 * scores["self_paced"]}
 
 
-def _table(scores: Any, config: BabyLMConfig) -> str:
-    del config
+def _table(scores: Any, _: BabyLMConfig) -> str:
     return f"{scores_table(scores, ['task'], digits=2)}\n\n{_NOTE}\n"
 
 
@@ -165,7 +152,14 @@ def _figure(scores: Any) -> Any:
     return draw_scores(scores, "task", "score", panels=True, share=False)
 
 
-STUDY = Study("BabyLM", _score, _rows, _table, _figure, heading="BabyLM's evaluation")
+STUDY = Study(
+    "BabyLM",
+    lambda _, items, score, params: score_part(items, score, params),
+    _rows,
+    _table,
+    _figure,
+    heading="BabyLM's evaluation",
+)
 
 
 # --- files and submission -------------------------------------------------------
@@ -175,7 +169,8 @@ def _submit(
     finetuned: Mapping[str, list[int]], config: BabyLMConfig, scores: KeptScores[Items]
 ) -> None:
     """Writes the pipeline's files, and the submission unless something is missing."""
-    submission, missing = _collect(finetuned, config, scores)
+    submission = _write_results(finetuned, config, scores)
+    missing = list(_missing(finetuned, config, scores))
     path = scores.folder / f"all_full_preds_and_fast_scores_{_BACKEND}.json"
     if missing:
         more = f"\n- and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
@@ -187,56 +182,49 @@ def _submit(
         say(f"Submission: {path}")
 
 
-def _collect(
+def _write_results(
     finetuned: Mapping[str, list[int]], config: BabyLMConfig, scores: KeptScores[Items]
-) -> tuple[_Json, list[str]]:
-    """Writes `results/` as the pipeline does; the submission, and what it lacks."""
+) -> _Json:
+    """Writes `results/` as the pipeline does, and returns the submission."""
     top = scores.folder / "results" / scores.runs[0].opened.folder.name
-    full: _Json = {"glue": {}}
+    submission: _Json = {"glue": {}}
     fast: dict[str, dict[str, _Json]] = {}  # by part and revision
-    sizes: dict[tuple[str, str, str], dict[str, int]] = {}  # set, revision, part
     words: list[_Json] = []  # for the age of acquisition
     for run in scores.runs:
         for checkpoint in scores.of_run(run):
-            step, revision = checkpoint["step"], checkpoint["revision"]
+            revision = checkpoint["revision"]
             for name, items in run.tasks.items():
-                predictions = scores.predictions(run, step, name)
+                predictions = scores.predictions(run, checkpoint["step"], name)
                 if name == AOA:
-                    words += _aoa_rows(predictions, revision)
-                    sizes[FAST, revision, AOA] = {AOA: len(predictions)}
+                    words += aoa_rows(predictions, revision)
                     continue
                 part = PARTS[name]
-                found = pipeline_predictions(part, predictions)
+                found = pipeline_predictions(predictions)
                 place = top / revision / "zero_shot" / _BACKEND / part.pipeline_task
                 if name != READING:
                     place /= part.folders[run.name]
                 _write_for_pipeline(place / "predictions.json", found)
-                sizes[run.name, revision, name] = {
-                    subset: len(each["predictions"]) for subset, each in found.items()
-                }
                 if run.name == FULL:
-                    full[name] = found
+                    submission[name] = found
                 else:
-                    of_part = fast.setdefault(name, {})
-                    of_part[revision] = fast_scores(
+                    fast.setdefault(name, {})[revision] = fast_scores(
                         items, checkpoint["tasks"][name], predictions
                     )
     if words:
-        full[AOA] = {"metadata": {"model_name": top.name}, "results": words}
+        submission[AOA] = {"metadata": {"model_name": top.name}, "results": words}
         place = top / _MAIN / "zero_shot" / _BACKEND / PARTS[AOA].pipeline_task
-        _write_for_pipeline(place / "surprisal.json", full[AOA])
+        _write_for_pipeline(place / "surprisal.json", submission[AOA])
     for task, labels in finetuned.items():
         lines = [{"id": f"{task}_{i}", "pred": label} for i, label in enumerate(labels)]
         found = {task: {"predictions": lines}}
         place = top / _MAIN / "finetune" / task
         _write_for_pipeline(place / "predictions.json", found)
-        full["glue"].update(found)
-    needed = REVISIONS[config.track]
-    full["fast_eval_results"] = {
-        name: [found[revision] for revision in needed if revision in found]
+        submission["glue"].update(found)
+    submission["fast_eval_results"] = {
+        name: [found[each] for each in REVISIONS[config.track] if each in found]
         for name, found in fast.items()
     }
-    return full, _missing(sizes, finetuned, needed)
+    return submission
 
 
 def _write_for_pipeline(path: epath.Path, value: _Json) -> None:
@@ -244,44 +232,23 @@ def _write_for_pipeline(path: epath.Path, value: _Json) -> None:
     write_whole(path, json.dumps(value, indent=2) + "\n")
 
 
-def _aoa_rows(predictions: Sequence[_Json], revision: str) -> list[_Json]:
-    """Surprisal of words at a milestone, as the pipeline writes it."""
-    amount = revision.removeprefix("chck_").removesuffix("M")
-    count = int(amount) * 10**6 if amount.isdigit() else None
-    return [
-        {
-            "step": revision,
-            "word_count": count,
-            **{key: value for key, value in each.items() if key != "subset"},
-        }
-        for each in predictions
-    ]
-
-
 def _missing(
-    sizes: Mapping[tuple[str, str, str], Mapping[str, int]],
-    finetuned: Mapping[str, list[int]],
-    needed: Sequence[str],
-) -> list[str]:
-    """Lists what a submission lacks, a line for each."""
-    lines = [
-        f"{name}: {problem}"
-        for name, part in PARTS.items()
-        if FULL in part.folders
-        and (problem := missing_items(part, False, sizes.get((FULL, _MAIN, name), {})))
-    ]
-    for revision in needed:
-        own = {part: found for (_, r, part), found in sizes.items() if r == revision}
-        if not own:
-            lines.append(f"{revision}: no milestone of this name was scored")
+    finetuned: Mapping[str, list[int]], config: BabyLMConfig, scores: KeptScores[Items]
+) -> Iterator[str]:
+    """What a submission lacks, a line for each."""
+    scored: dict[str, Mapping[str, Items]] = {_MAIN: {}}
+    for run in scores.runs:
+        scored |= {run.revisions[step]: run.tasks for step in scores.steps(run)}
+    for revision in (_MAIN, *REVISIONS[config.track]):
+        if revision not in scored:
+            yield f"{revision}: no milestone of this name was scored"
             continue
-        lines += [
-            f"{revision}, {name}: {problem}"
-            for name, part in PARTS.items()
-            if FAST in part.folders
-            and (problem := missing_items(part, True, own.get(name, {})))
-        ]
+        chosen = FULL if revision == _MAIN else FAST
+        for name, part in PARTS.items():
+            sizes = subset_sizes(scored[revision].get(name))
+            problem = missing_items(part, chosen == FAST, sizes)
+            if problem and chosen in part.folders:
+                yield f"{revision}, {name}: {problem}"
     for task, size in BABYLM_SIZES.items():
         if (count := len(finetuned.get(task, ()))) != size:
-            lines.append(f"fine-tuned {task}: {count:,} items instead of {size:,}")
-    return lines
+            yield f"fine-tuned {task}: {count:,} items instead of {size:,}"

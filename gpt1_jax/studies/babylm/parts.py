@@ -5,6 +5,7 @@ Formats, wording, names and numbers of items are those of babylm-org/babylm-eval
 checkpoint and the smaller `fast_eval` for every milestone.
 """
 
+import collections
 import functools
 import json
 import math
@@ -30,7 +31,7 @@ from gpt1_jax.studies.answers import (
     ContextWindows,
     encode_answers,
 )
-from gpt1_jax.tasks.examples import read_records
+from gpt1_jax.tasks.examples import check_records, read_records
 from gpt1_jax.tasks.task import Inputs, Published, Record, Target, Task
 
 FULL, FAST = "full", "fast"
@@ -47,10 +48,22 @@ class Part(NamedTuple):
     """A part of the evaluation: one entry of a submission."""
 
     name: str  # the entry
-    pipeline_task: str  # as the pipeline calls it
-    folders: Mapping[str, str]  # or the file, by set
+    full: str  # its folder or file in the full set; "" if it has none there
+    fast: str  # the same of the fast set
     sizes: Mapping[str, int]  # items of each subset that a submission needs: full set
     fast_sizes: Mapping[str, int]  # the same of the fast set
+    task: str = ""  # as the pipeline calls it, if not by its name
+
+    @property
+    def pipeline_task(self) -> str:
+        """Its name in the pipeline, which has some parts in one task."""
+        return self.task or self.name
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """Its folder or file, by set."""
+        by_set = {FULL: self.full, FAST: self.fast}
+        return {chosen: folder for chosen, folder in by_set.items() if folder}
 
 
 def _sizes(text: str) -> dict[str, int]:
@@ -58,7 +71,7 @@ def _sizes(text: str) -> dict[str, int]:
     return {name: int(size) for name, size in pairs}
 
 
-_BLIMP_SIZES = _sizes("""
+_BLIMP = _sizes("""
     superlative_quantifiers_2:986 superlative_quantifiers_1:979
     anaphor_gender_agreement:971 principle_a_reconstruction:967
     irregular_past_participle_adjectives:961 sentential_subject_island:961
@@ -92,93 +105,55 @@ _BLIMP_SIZES = _sizes("""
     determiner_noun_agreement_with_adj_irregular_1:718
     determiner_noun_agreement_irregular_1:681
 """)
-_SUPPLEMENT_SIZES = _sizes("""
+_SUPPLEMENT = _sizes("""
     hypernym:842 qa_congruence_easy:64 qa_congruence_tricky:165
     subject_aux_inversion:3867 turn_taking:280
 """)
-_ENTITY_SIZES = _sizes("""
+_ENTITY = _sizes("""
     regular_0_ops:606 regular_1_ops:607 regular_2_ops:606 regular_3_ops:606
     regular_4_ops:568 regular_5_ops:159 ambiref_0_ops:607 ambiref_1_ops:607
     ambiref_2_ops:604 ambiref_3_ops:604 ambiref_4_ops:615 ambiref_5_ops:187
     move_contents_0_ops:605 move_contents_1_ops:606 move_contents_2_ops:605
     move_contents_3_ops:606 move_contents_4_ops:529 move_contents_5_ops:156
 """)
-_EWOK_SIZES = _sizes("""
+_EWOK = _sizes("""
     agent-properties:2210 social-relations:1548 physical-relations:818
     material-dynamics:770 physical-interactions:556 spatial-relations:490
     social-properties:328 quantitative-properties:314 social-interactions:294
     material-properties:170 physical-dynamics:120
 """)
+_COMPS = _sizes("""
+    base:49340 wugs_dist_before:13896 wugs_dist_in_between:13896 wugs:13896
+""")
+_REGULAR = {name: size for name, size in _ENTITY.items() if name.startswith("regular")}
+_WUG_ADJ, _WUG_PAST = "wug_adj_nominalization", "wug_past_tense"
+_READING_DATA = "reading/reading_data.csv"
 
-PARTS: Mapping[str, Part] = {
-    part.name: part
-    for part in (
-        Part(
-            "blimp",
-            "blimp",
-            {FULL: "blimp_filtered", FAST: "blimp_fast"},
-            _BLIMP_SIZES,
-            dict.fromkeys(_BLIMP_SIZES, 200),
-        ),
-        Part(
-            "blimp_supplement",
-            "blimp",
-            {FULL: "supplement_filtered", FAST: "supplement_fast"},
-            _SUPPLEMENT_SIZES,
-            dict.fromkeys(_SUPPLEMENT_SIZES, 50),
-        ),
-        Part(
-            "ewok",
-            "ewok",
-            {FULL: "ewok_filtered", FAST: "ewok_fast"},
-            _EWOK_SIZES,
-            dict.fromkeys(_EWOK_SIZES, 100),
-        ),
-        Part(
-            "entity_tracking",
-            "entity_tracking",
-            {FULL: "entity_tracking", FAST: "entity_tracking_fast"},
-            _ENTITY_SIZES,
-            {k: v for k, v in _ENTITY_SIZES.items() if k.startswith("regular")},
-        ),
-        Part(
-            "wug_adj",
-            "wug_adj",
-            dict.fromkeys((FULL, FAST), "wug_adj_nominalization"),
-            {"wug_adj": 200},
-            {"wug_adj": 200},
-        ),
-        Part(
-            "wug_past",
-            "wug_past",
-            dict.fromkeys((FULL, FAST), "wug_past_tense"),
-            {"wug_past": 50},
-            {"wug_past": 50},
-        ),
-        Part(
-            "comps",
-            "comps",
-            {FULL: "comps"},
-            _sizes("base:49340 wugs_dist_before:13896 wugs_dist_in_between:13896 "
-                   "wugs:13896"),
-            {},
-        ),
-        Part(
-            READING,
-            READING,
-            dict.fromkeys((FULL, FAST), "reading/reading_data.csv"),
-            {READING: 1726},
-            {READING: 1726},
-        ),
-        # Words at every milestone; its file is in the full set alone.
-        Part(AOA, "AoA_word", {FAST: "aoa/cdi_childes.json"}, {}, {AOA: 8005}),
-    )
-}  # fmt: skip
+_PARTS = (
+    Part("blimp", "blimp_filtered", "blimp_fast", _BLIMP, dict.fromkeys(_BLIMP, 200)),
+    Part(
+        "blimp_supplement",
+        "supplement_filtered",
+        "supplement_fast",
+        _SUPPLEMENT,
+        dict.fromkeys(_SUPPLEMENT, 50),
+        "blimp",
+    ),
+    Part("ewok", "ewok_filtered", "ewok_fast", _EWOK, dict.fromkeys(_EWOK, 100)),
+    Part(
+        "entity_tracking", "entity_tracking", "entity_tracking_fast", _ENTITY, _REGULAR
+    ),
+    Part("wug_adj", _WUG_ADJ, _WUG_ADJ, {"wug_adj": 200}, {"wug_adj": 200}),
+    Part("wug_past", _WUG_PAST, _WUG_PAST, {"wug_past": 50}, {"wug_past": 50}),
+    Part("comps", "comps", "", _COMPS, {}),
+    Part(READING, _READING_DATA, _READING_DATA, {READING: 1726}, {READING: 1726}),
+    # Words at every milestone; its file is in the full set alone.
+    Part(AOA, "", "aoa/cdi_childes.json", {}, {AOA: 8005}, "AoA_word"),
+)
+PARTS: Mapping[str, Part] = {part.name: part for part in _PARTS}
 
 # The checkpoints of the first hundred million words.
-_SHORT = [f"chck_{i}M" for i in range(1, 10)] + [
-    f"chck_{i}M" for i in range(10, 101, 10)
-]
+_SHORT = [f"chck_{i}M" for i in (*range(1, 10), *range(10, 101, 10))]
 REVISIONS: Mapping[str, Sequence[str]] = {  # that a submission needs, by track
     "strict-small": _SHORT,
     "strict": [*_SHORT, *(f"chck_{i}M" for i in range(200, 1001, 100))],
@@ -190,31 +165,28 @@ class WordItems(NamedTuple):
 
     part: str
     rows: list[dict[str, Any]]  # the facts about each item
-    windows: list[ReadingWindow]
+    all_windows: list[ReadingWindow]
     numbers: list[Sequence[int]]  # the windows of each item
-
-    @property
-    def all_windows(self) -> list[ReadingWindow]:
-        """All windows to score."""
-        return self.windows
 
     def content_digest(self) -> str:
         """That of the rows and of the tokens."""
         parts: list[str | list[int]] = []
         for row, numbers in zip(self.rows, self.numbers, strict=True):
             parts.append(json.dumps(row, sort_keys=True))
-            parts += [self.windows[number].content for number in numbers]
+            parts += [self.all_windows[number].content for number in numbers]
         return content_digest(parts)
 
 
 Items = Answers | WordItems
 
 
-def part_of(items: Items) -> Part:
-    """The part that items belong to."""
+def subset_sizes(items: Items | None) -> Mapping[str, int]:
+    """How many items each subset has; nothing of no items."""
     if isinstance(items, WordItems):
-        return PARTS[items.part]
-    return PARTS[items.task.task.name]
+        return {items.part: len(items.rows)}
+    return collections.Counter(
+        each.subset for each in (items.examples if items else ())
+    )
 
 
 def load_part(
@@ -240,22 +212,20 @@ def load_part(
             f"{place} does not exist; config.data.dir must be the pipeline's folder "
             "evaluation_data, unpacked."
         )
-    if part.name == READING:
-        return _read_reading(place, tokenizer)
-    if part.name == AOA:
-        return _read_aoa(place, tokenizer)
+    if part.name in (READING, AOA):
+        read = _read_reading if part.name == READING else _read_aoa
+        words = read(place, tokenizer)
+        if not words.rows:
+            raise MissingData(f"{place} holds no words.")
+        return words
     task = _sentence_task(part)
     files = sorted(path for path in place.iterdir() if path.suffix == ".jsonl")
-    examples = [
-        example
+    records = (
+        record._replace(subset=path.stem)
         for path in files
         for record in read_records(path)
-        if (
-            example := task.task.check_record(
-                record._replace(subset=path.stem), needs_label=True
-            )
-        )
-    ]
+    )
+    examples = check_records(task.task, records, needs_label=True)
     if not examples:
         raise MissingData(f"{place} holds no .jsonl file with items.")
     # Items of one subset side by side, in the order of their file.
@@ -287,14 +257,8 @@ def _sentence_task(part: Part) -> AnswersTask:
             fewer_choices=True,
             may_be_empty="all",  # a context; an empty answer is refused all the same
         ),
-        target=Target(
-            labels=CANDIDATES,
-            column=_LABEL,
-        ),
-        metrics=("accuracy",),
-        published=Published(
-            prepare=prepare,
-        ),
+        target=Target(labels=CANDIDATES, column=_LABEL),
+        published=Published(prepare=prepare),
     )
     return AnswersTask(task, scored, context, mean=False, splits=(_ITEMS,), cut=False)
 
@@ -351,11 +315,12 @@ def _comps(record: Record) -> Record:
     return _item(record, [good, bad], name, phrase)
 
 
-def chosen_text(part: Part, answers: Answers, number: int, choice: int) -> str:
+def chosen_text(answers: Answers, number: int, choice: int) -> str:
     """The prediction for an item, as a submission states it."""
     example = answers.examples[number]
     text = example.choices[choice]
-    return f"{text} {example.text[0]}" if part.name == "comps" else text
+    is_comps = answers.task.task.name == "comps"
+    return f"{text} {example.text[0]}" if is_comps else text
 
 
 # --- words ------------------------------------------------------------------------
@@ -377,8 +342,6 @@ def _read_reading(path: epath.Path, tokenizer: Tokenizer) -> WordItems:
         if before.strip():
             own.append(windows.add(before, word_before, where))
         numbers.append(own)
-    if not rows:
-        raise MissingData(f"{path} holds no words.")
     return WordItems(READING, rows, windows.windows, numbers)
 
 
@@ -390,8 +353,6 @@ def _read_aoa(path: epath.Path, tokenizer: Tokenizer) -> WordItems:
     for word, number, context in _aoa_contexts(path):
         rows.append({"target_word": word, "context_id": number, "context": context})
         numbers.append([windows.add(context, word, str(path))])
-    if not rows:
-        raise MissingData(f"{path} holds no words.")
     return WordItems(AOA, rows, windows.windows, numbers)
 
 

@@ -20,7 +20,6 @@ from gpt1_jax.studies.babylm.parts import (
     Part,
     WordItems,
     chosen_text,
-    part_of,
 )
 from gpt1_jax.tasks.metrics import METRICS
 
@@ -30,12 +29,7 @@ Prediction = dict[str, Any]
 def score_part(
     items: Items, score: Scorer, params: Params
 ) -> tuple[dict[str, Any], list[Prediction]]:
-    """Scores one part of the evaluation.
-
-    Args:
-      items: the items of the part.
-      score: the model.
-      params: its parameters.
+    """Scores the items of one part of the evaluation.
 
     Returns:
       scores: "score", in points; "n", the items; "ties", items whose best answers are
@@ -56,9 +50,8 @@ def score_part(
 def _score_sentences(
     answers: Answers, score: Scorer, params: Params
 ) -> tuple[dict[str, Any], list[Prediction]]:
-    part = part_of(answers)
     choices, log_probs, found = score_pairs(answers, score, params)
-    is_wug = part.pipeline_task.startswith("wug")
+    is_wug = answers.task.task.name.startswith("wug")
     counts: dict[str, int] = {}
     predictions = []
     for number, (example, choice) in enumerate(
@@ -69,7 +62,7 @@ def _score_sentences(
         prediction: Prediction = {
             "subset": example.subset,
             "id": f"{example.subset}_{count}",
-            "pred": chosen_text(part, answers, number, choice),
+            "pred": chosen_text(answers, number, choice),
         }
         if is_wug:
             prediction["prob"] = 1 / float(np.exp(values - values[0]).sum())
@@ -106,7 +99,7 @@ def _score_words(
 ) -> tuple[dict[str, Any], list[Prediction]]:
     nats = [
         -float(each.log_probs.sum(dtype=np.float64))
-        for each in score(params, items.windows)
+        for each in score(params, items.all_windows)
     ]
     scores: dict[str, Any] = {"n": len(items.rows), "ties": 0}
     if items.part == AOA:
@@ -148,31 +141,29 @@ def reading_scores(
     Raises:
       UserError: if the times of a measure are all missing or all the same.
     """
-    from sklearn.linear_model import LinearRegression  # takes a second to import
+    import pandas as pd  # these take a second to import
+    from sklearn.linear_model import LinearRegression
     from sklearn.preprocessing import PolynomialFeatures
 
     products = PolynomialFeatures(degree=2, interaction_only=True, include_bias=False)
-    columns = {
-        name: np.asarray([_real(row[name]) for row in rows])
-        for name in (*EYE_TRACKING, SELF_PACED, *READING_PREDICTORS)
-    }
+    columns = pd.DataFrame(rows, dtype=float)
     for name in ("pred", "prev_pred"):
-        columns[name] = np.asarray([_real(each[name]) for each in predictions])
+        columns[name] = np.asarray([each[name] for each in predictions], float)
 
     def explained(measure: str, predictors: Sequence[str]) -> float:
-        names = (measure, *predictors, "pred")
-        known = np.all([np.isfinite(columns[name]) for name in names], axis=0)
-        times, *others, surprisal = (columns[name][known] for name in names)
-        if not known.any() or not np.ptp(times) > 0:
+        names = [measure, *predictors, "pred"]
+        known = columns[names].dropna()
+        times = known[measure]
+        if times.nunique() < 2:
             raise UserError(
-                f"BabyLM's reading data: {measure} of the {known.sum()} words with all "
+                f"BabyLM's reading data: {measure} of the {len(known)} words with all "
                 f"of {', '.join(names)} is missing or always the same, so there is "
                 "nothing to explain. Take the file as it is published."
             )
-        base = products.fit_transform(np.stack(others, axis=1))
+        base = products.fit_transform(known[[*predictors]].to_numpy())
         before, after = (
             LinearRegression().fit(design, times).score(design, times)
-            for design in (base, np.column_stack([base, surprisal]))
+            for design in (base, np.column_stack([base, known["pred"]]))
         )
         return float((after - before) / (1 - before))
 
@@ -185,55 +176,62 @@ def reading_scores(
     }
 
 
-def _real(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 # --- as the pipeline writes them ------------------------------------------------------
 
 
-def pipeline_predictions(part: Part, predictions: Sequence[Prediction]) -> Prediction:
+def pipeline_predictions(predictions: Sequence[Prediction]) -> Prediction:
     """Predictions in the form of the pipeline's `predictions.json`.
 
     Args:
-      part: the part; not `AOA`, which has another form.
-      predictions: as `score_part` returns them.
+      predictions: as `score_part` returns them; not those of `AOA`, whose form is
+        `aoa_rows`.
 
     Returns:
       `{subset: {"predictions": [{"id": .., "pred": .., ..}, ..]}, ..}`
     """
-    extra = {"subset", "log_probs"}
     found: dict[str, Any] = {}
     for each in predictions:
-        line = {key: value for key, value in each.items() if key not in extra}
-        if part.name == READING and line["prev_pred"] is None:
-            line["prev_pred"] = math.nan
-        found.setdefault(each["subset"], {"predictions": []})["predictions"].append(
-            line
-        )
+        line = {
+            key: math.nan if value is None else value
+            for key, value in each.items()
+            if key not in ("subset", "log_probs")
+        }
+        of_subset = found.setdefault(each["subset"], {"predictions": []})
+        of_subset["predictions"].append(line)
     return found
+
+
+def aoa_rows(predictions: Sequence[Prediction], revision: str) -> list[Prediction]:
+    """Surprisal of words at a milestone, as in the pipeline's `surprisal.json`.
+
+    Args:
+      predictions: as `score_part` returns them for `AOA`.
+      revision: the milestone's name, `chck_NM` after N million words.
+    """
+    amount = revision.removeprefix("chck_").removesuffix("M")
+    count = int(amount) * 10**6 if amount.isdigit() else None
+    rows = [{"step": revision, "word_count": count, **each} for each in predictions]
+    for row in rows:
+        del row["subset"]
+    return rows
 
 
 def fast_scores(
     items: Items, scores: Mapping[str, Any], predictions: Sequence[Prediction]
 ) -> dict[str, float]:
-    """The scores on a fast set as the pipeline computes them, in fractions.
+    """The scores on items of a fast set as the pipeline computes them, in fractions.
 
     Of sentences these are the shares of items whose prediction is the right one, so a
-    tie, which predicts the first, counts as right.
-
-    Args:
-      items: the items of the set.
-      scores, predictions: as `score_part` returns them.
+    tie, which predicts the first, counts as right. Scores and predictions are as
+    `score_part` returns them.
     """
     if isinstance(items, WordItems):
         return {"spr": scores["self_paced"], "rt": scores["eye_tracking"]}
-    part = part_of(items)
     if "spearman" in scores:
-        return {part.name: scores["spearman"]}
+        return {items.task.task.name: scores["spearman"]}
     right: dict[str, list[bool]] = {}
     for number, each in enumerate(predictions):
-        is_right = each["pred"] == chosen_text(part, items, number, 0)
+        is_right = each["pred"] == chosen_text(items, number, 0)
         right.setdefault(each["subset"], []).append(is_right)
     return {subset: float(np.mean(own)) for subset, own in right.items()}
 
@@ -241,10 +239,7 @@ def fast_scores(
 def missing_items(part: Part, is_fast: bool, sizes: Mapping[str, int]) -> str:
     """What a submission lacks of a part, in words; "" if nothing.
 
-    Args:
-      part: the part.
-      is_fast: whether its items are those of the fast set.
-      sizes: how many items of each subset have been predicted.
+    `sizes` says how many items of each subset have been predicted.
     """
     wanted = part.fast_sizes if is_fast else part.sizes
     found = {name.lower(): size for name, size in sizes.items()}

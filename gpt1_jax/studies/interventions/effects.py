@@ -107,13 +107,10 @@ class Sweep(Intervention):
     def _replaced(
         self, x: jax.Array, place: int, chosen: jax.Array, name: str
     ) -> jax.Array:
-        """The rows of components from `place` on, with values where `chosen`.
+        """The rows of x [rows, T, ..], with values where components are `chosen`.
 
-        Args:
-          x: [rows, T, ..].
-          place: the number of the first of these components in its layer.
-          chosen: bool [C, ..], for each of C components where it is in [N, T, ..].
-          name: the name of the values.
+        `chosen` is bool [C, ..]: where each of C components is in [N, T, ..]; `place`
+        is the number of the first of them in its layer.
         """
         num, num_rows = len(chosen), len(self._last)
         if not num:
@@ -155,44 +152,38 @@ def find_effects(
     Raises:
       UserError: if one pair does not fit into memory.
     """
-    size = functools.partial(_tokens_of_pair, model, num_positions)
-    batches = list(_batches(pairs, clean, model.max_seq_len, size, batch_tokens))
+    components = model.num_layers * (model.num_heads + 2 + num_positions)
+    num_rows = 2 * (1 + components)  # that the last layer computes for a pair
+    num_tokens = batch_tokens // num_rows
+    batches = list(_batches(pairs, clean, model.max_seq_len, num_tokens))
     longest = max(batch.tokens.shape[1] for _, batch in batches)
     require_memory(
         f"A pair of {longest} tokens with each component of {model.layers} replaced",
-        size(longest) * costs.forward_bytes(model),
+        num_rows * longest * costs.forward_bytes(model),
         "Lower config.positions, or choose shorter texts.",
     )
-    values: Values = {}
+    values: Values | None = None  # to patch, those after the clean prompt
     if method == "zero":
         values = dict.fromkeys(_replaced_names(model), jnp.zeros(()))
     if method == "mean":
         sums = [_sum_activations(model, params, batch) for _, batch in batches]
         total = sum(batch.lengths.sum() for _, batch in batches)
         values = jax.tree.map(lambda *each: sum(each) / total, *sums)
-    found: dict[int, Effects] = {}
+    order: list[int] = []
+    parts = []
     for numbers, batch in batches:
-        given = None if method == "patch" else values
-        effects = _find_effects(model, vocab_size, num_positions, params, batch, given)
-        effects = Effects(*jax.device_get(effects))
-        for place, number in enumerate(numbers):
-            found[number] = Effects(*(each[place] for each in effects))
-    rows = [found[number] for number in range(len(pairs))]
-    return Effects(*(np.stack(each) for each in zip(*rows, strict=True)))
-
-
-def _tokens_of_pair(model: ModelConfig, num_positions: int, seq_len: int) -> int:
-    """The tokens that the last layer computes for a pair of `seq_len` tokens."""
-    components = model.num_layers * (model.num_heads + 2 + num_positions)
-    return 2 * (1 + components) * seq_len
+        effects = _find_effects(model, vocab_size, num_positions, params, batch, values)
+        parts.append([each[: len(numbers)] for each in jax.device_get(effects)])
+        order += numbers
+    joined = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return Effects(*(each[np.argsort(order)] for each in joined))
 
 
 def _batches(
     pairs: Sequence[Pair],
     clean: Sequence[Pair] | None,
     max_seq_len: int,
-    size: Any,
-    batch_tokens: int,
+    num_tokens: int,
 ) -> Iterator[tuple[list[int], Batch]]:
     """Pairs of similar length, with their numbers; few shapes, so few programs."""
     by_length: dict[int, list[int]] = {}
@@ -204,7 +195,7 @@ def _batches(
         most = max(most, *(len(w.ids) - _first_scored(pair) for w in pair))
     most = round_up(most)
     for length, numbers in sorted(by_length.items()):
-        together = min(max(1, batch_tokens // size(length)), len(numbers))
+        together = min(max(1, num_tokens // length), len(numbers))
         for start in range(0, len(numbers), together):
             own = numbers[start : start + together]
             filled = [*own, *own[:1] * (together - len(own))]
@@ -290,17 +281,15 @@ def _find_effects(
     stacked = jnp.concatenate([each.astype(model.dtype) for each in hidden])
     scored = stacked.reshape(-1, num_rows, seq_len, model.embed_dim)
     difference = _differences(model, output.unembedding[:vocab_size], scored, batch)
-    num_clean, num_states = len(clean_hidden), len(states)
-    lens = difference[:, num_clean : num_clean + num_states]
-    base = difference[:, num_clean + num_states]
-    heads, positions = model.num_heads, num_positions
-    components = difference[:, num_clean + num_states + 1 :]
+    ends = np.cumsum([len(clean_hidden), len(states), 1])
+    clean, lens, base, components = jnp.split(difference, ends, axis=1)
     components = components.reshape(len(base), model.num_layers, -1)
-    back = batch.last[::2, None] - jnp.arange(positions)
+    heads = model.num_heads
+    back = batch.last[::2, None] - jnp.arange(num_positions)
     missing = (back < 0)[:, None]
     return Effects(
-        base=base,
-        clean=difference[:, 0] if num_clean else base,
+        base=base[:, 0],
+        clean=(clean if clean_hidden else base)[:, 0],
         heads=components[..., :heads],
         attention=components[..., heads],
         mlp=components[..., heads + 1],

@@ -8,6 +8,7 @@ from gpt1_jax.report.plots import BARS, GUIDE, new_figure, scale_updates
 from gpt1_jax.studies.interventions.table import (
     at_last_step,
     chosen_heads,
+    of_head,
     spread_of_heads,
 )
 
@@ -24,33 +25,29 @@ def draw_effects(scores: "pd.DataFrame") -> "Figure":
 
     The curves are those of the heads that matter at the last step, over updates; at one
     step, D as each layer's state has it.
-
-    Args:
-      scores: the long table of effects.
     """
-    groups = [own for _, own in scores.groupby(["run", "task"], sort=False)]
+    groups = list(scores.groupby(["run", "task"], sort=False))
     several = scores["run"].nunique() > 1
     figure = new_figure(13.5, 2.9 * len(groups) + 0.3)
     grid = figure.subplots(len(groups), 4, squeeze=False, width_ratios=[2, 0.8, 2, 3])
-    for row, own in zip(grid, groups, strict=True):
-        first = own.iloc[0]
-        name = f"{first['task']}\n{first['run']}" if several else str(first["task"])
+    for row, ((run, task), own) in zip(grid, groups, strict=True):
+        name = f"{task}\n{run}" if several else str(task)
         last = at_last_step(own)
         maps = {kind: _grid(last, kind) for kind in _TITLES}
         others = max(_largest(maps["layer"]), _largest(maps["position"]))
         for axes, (kind, values) in zip(row[:3], maps.items(), strict=True):
             most = _largest(values) if kind == "head" else others
             _draw_map(axes, kind, values, most)
-        bar = figure.colorbar(row[0].images[0], ax=row[0], pad=0.02)
-        bar.ax.tick_params(labelsize=7)
+        figure.colorbar(row[0].images[0], ax=row[0], pad=0.02)
         bar = figure.colorbar(row[1].images[0], ax=row[1:3], pad=0.02)
-        bar.ax.tick_params(labelsize=7)
         bar.set_label("effect on D, nats", fontsize=8)
         row[0].set_ylabel(f"{name}\nlayer", fontsize=8, parse_math=False)
         if own["step"].nunique() > 1:
             _draw_heads(row[3], own)
         else:
             _draw_lens(row[3], own)
+    for axes in figure.axes:
+        axes.tick_params(labelsize=7)
     return figure
 
 
@@ -68,7 +65,6 @@ def _draw_map(axes: Any, kind: str, values: np.ndarray, most: float) -> None:
     axes.set_yticks(range(len(values)))
     columns = ["attn", "MLP"] if kind == "layer" else range(values.shape[1])
     axes.set_xticks(range(values.shape[1]), columns)
-    axes.tick_params(labelsize=7)
 
 
 def _grid(scores: "pd.DataFrame", kind: str) -> np.ndarray:
@@ -87,23 +83,16 @@ def _draw_heads(axes: Any, scores: "pd.DataFrame") -> None:
     low, high = spread.to_numpy().T
     axes.fill_between(steps, low, high, color=GUIDE, alpha=0.25, linewidth=0)
     axes.plot([], [], color=GUIDE, linewidth=6, alpha=0.25, label="half of all heads")
-    heads = scores[scores["kind"] == "head"]
     for layer, head in chosen_heads(scores, _CURVES):
-        own = heads[(heads["layer"] == layer) & (heads["number"] == head)]
+        own = of_head(scores, layer, head)
+        style = {"marker": "o", "markersize": 3, "label": f"head {layer}.{head}"}
         axes.errorbar(
-            own["step"],
-            own["held_out"],
-            own["held_out_error"],
-            marker="o",
-            markersize=3,
-            label=f"head {layer}.{head}",
-            **BARS,
+            own["step"], own["held_out"], own["held_out_error"], **style, **BARS
         )
     axes.axhline(0, color=GUIDE, linewidth=0.6)
     scale_updates(axes, steps)
     axes.set_xlabel("updates", fontsize=8)
     axes.set_ylabel("effect on D, nats", fontsize=8)
-    axes.tick_params(labelsize=7)
     axes.legend(fontsize=7)
 
 
@@ -116,4 +105,3 @@ def _draw_lens(axes: Any, scores: "pd.DataFrame") -> None:
     axes.set_title("lens", fontsize=9)
     axes.set_xlabel("layers computed", fontsize=8)
     axes.set_ylabel("D, nats", fontsize=8)
-    axes.tick_params(labelsize=7)

@@ -33,11 +33,9 @@ def run(config: InterventionsConfig, workdir: str) -> None:
         the effects as a table.
 
     Raises:
-      FileExistsError: if the folder holds something else.
       FileNotFoundError, UserError: if there is no such run, step, paradigm or data, a
-        run is an LSTM, a pair cannot be used, or the folder holds scores of another
-        configuration, of other checkpoints or of other pairs.
-      Stopped: after a signal, once the scores at hand are saved.
+        run is an LSTM, or a pair cannot be used.
+      FileExistsError, UserError, Stopped: as `score_steps`.
     """
     tasks = select_pairs(config.tasks, config.data)
     if config.data.source == "hub":
@@ -50,10 +48,9 @@ def _load(
     tasks: Sequence[AnswersTask],
     config: InterventionsConfig,
     run: TrainedRun,
-    before: Sequence[ScoredRun[Prompts]],
+    _: Sequence[ScoredRun[Prompts]],
 ) -> dict[str, Prompts]:
-    """The pairs of each task by name."""
-    del before  # no task is ever left out
+    """The pairs of each task by name; no task is ever left out."""
     if run.model.kind != "transformer":
         raise UserError(
             f"{run.folder} is of config.model.kind={run.model.kind!r}, which has one "

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow, content_digest
@@ -13,19 +14,12 @@ from gpt1_jax.studies.pairs import CUSTOM, load_pairs, select_pairs
 from gpt1_jax.tasks.task import Example
 
 
-@dataclasses.dataclass(frozen=True)
-class Prompts:
-    """The two answers to each of n prompts, or the sentences of n minimal pairs.
+class Prompts(NamedTuple):
+    """The two answers to each of n prompts, or the sentences of n minimal pairs."""
 
-    Attributes:
-      examples: where they are from.
-      pairs: the answers, after corrupted prompts if there are such.
-      clean: then the same answers after the clean prompts.
-    """
-
-    examples: Sequence[Example]
-    pairs: Sequence[Pair]
-    clean: Sequence[Pair] | None = None
+    examples: Sequence[Example]  # where they are from
+    pairs: Sequence[Pair]  # the answers, after corrupted prompts if there are such
+    clean: Sequence[Pair] | None = None  # then the same after the clean prompts
 
     @property
     def all_windows(self) -> list[ReadingWindow]:

@@ -7,7 +7,7 @@ from gpt1_jax.report.markdown import escape, markdown_table
 if TYPE_CHECKING:
     import pandas as pd
 
-NUM_HEADS_SHOWN = 6
+_NUM_HEADS_SHOWN = 6
 _REPLACED = {
     "zero": "zeros replace what the component gives",
     "mean": "its mean over all tokens replaces what the component gives",
@@ -24,33 +24,26 @@ _NOTE = (
 )
 
 
-def note_on_effects(method: str) -> str:
-    """What the tables show, in Markdown; `method` is "zero", "mean" or "patch"."""
-    sign = "Below 0, the component speaks for the better answer."
-    if method == "patch":
-        sign = "All components together would change D to that of the clean prompt."
-    return _NOTE.format(replaced=_REPLACED[method], sign=sign)
-
-
 def at_last_step(scores: "pd.DataFrame") -> "pd.DataFrame":
     """The rows of the last step."""
     return scores[scores["step"] == scores["step"].max()]
 
 
 def chosen_heads(scores: "pd.DataFrame", number: int) -> list[tuple[int, int]]:
-    """The heads with the largest effects at the last step, on every other pair.
+    """(layer, head) of the heads with the largest effects, of one run and task.
 
-    Args:
-      scores: of one run and task.
-      number: how many.
-
-    Returns:
-      (layer, head) of each.
+    They are chosen at the last step, on every other pair.
     """
     heads = at_last_step(scores[scores["kind"] == "head"])
     order = heads["chosen"].abs().sort_values(ascending=False).index[:number]
     chosen = heads.loc[order, ["layer", "number"]].astype(int)
     return [(layer, head) for layer, head in chosen.to_numpy().tolist()]
+
+
+def of_head(scores: "pd.DataFrame", layer: int, head: int) -> "pd.DataFrame":
+    """The rows of a head."""
+    own = (scores["layer"] == layer) & (scores["number"] == head)
+    return scores[own & (scores["kind"] == "head")]
 
 
 def spread_of_heads(scores: "pd.DataFrame") -> "pd.DataFrame":
@@ -62,36 +55,36 @@ def spread_of_heads(scores: "pd.DataFrame") -> "pd.DataFrame":
 def effects_tables(scores: "pd.DataFrame", method: str) -> str:
     """The Markdown tables of effects: for each run and task of heads and of layers.
 
-    Args:
-      scores: the long table of effects.
-      method: what replaced components: "zero", "mean" or "patch".
+    `method` is what replaced components: "zero", "mean" or "patch".
     """
     several = scores["run"].nunique() > 1
     parts = []
     for (run, task), own in scores.groupby(["run", "task"], sort=False):
         name = f"{task}, {run}" if several else str(task)
         parts += [f"### {escape(name)}", _heads_table(own), _layers_table(own)]
-    return "\n\n".join([*parts, note_on_effects(method)]) + "\n"
+    sign = "Below 0, the component speaks for the better answer."
+    if method == "patch":
+        sign = "All components together would change D to that of the clean prompt."
+    note = _NOTE.format(replaced=_REPLACED[method], sign=sign)
+    return "\n\n".join([*parts, note]) + "\n"
 
 
 def _heads_table(scores: "pd.DataFrame") -> str:
     """Effects over steps: D itself, the chosen heads, and the spread of all."""
-    steps = sorted(scores["step"].unique())
+    steps = sorted(scores["step"].unique())  # `loc` refuses rows that lack one
     header = ["effect", *(f"step {step:,}" for step in steps)]
-    by_step = {step: own for step, own in scores.groupby("step")}
     rows = []
     for kind, name in (("base", "D"), ("clean", "D, clean")):
-        own = [by_step[step][by_step[step]["kind"] == kind].iloc[0] for step in steps]
-        rows.append([name, *(_signed(e["score"], e["error"]) for e in own)])
+        own = scores[scores["kind"] == kind].set_index("step").loc[steps]
+        rows.append([name, *map(_signed, own["score"], own["error"])])
     if rows[0][1:] == rows[1][1:]:
         rows.pop()
-    heads = scores[scores["kind"] == "head"].set_index(["step", "layer", "number"])
-    for layer, head in chosen_heads(scores, NUM_HEADS_SHOWN):
-        own = [heads.loc[(step, layer, head)] for step in steps]
-        effects = [_signed(e["held_out"], e["held_out_error"]) for e in own]
+    for layer, head in chosen_heads(scores, _NUM_HEADS_SHOWN):
+        own = of_head(scores, layer, head).set_index("step").loc[steps]
+        effects = map(_signed, own["held_out"], own["held_out_error"])
         rows.append([f"head {layer}.{head}", *effects])
-    spread = spread_of_heads(scores)
-    middle = (f"{low:+.3f} to {high:+.3f}" for low, high in spread.to_numpy())
+    spread = spread_of_heads(scores).to_numpy()
+    middle = (f"{low:+.3f} to {high:+.3f}" for low, high in spread)
     rows.append(["half of all heads", *middle])
     return markdown_table(header, rows, text_columns=1)
 
@@ -102,15 +95,9 @@ def _layers_table(scores: "pd.DataFrame") -> str:
     by_kind = {kind: own.set_index("layer") for kind, own in last.groupby("kind")}
     rows = []
     for layer in by_kind["attention"].index:
-        effects = (by_kind[kind].loc[layer] for kind in ("attention", "mlp"))
-        after = by_kind["lens"].loc[layer + 1]
-        rows.append(
-            [
-                f"h_{layer}",
-                *(_signed(e["score"], e["error"]) for e in effects),
-                _signed(after["score"], after["error"]),
-            ]
-        )
+        cells = [by_kind[kind].loc[layer] for kind in ("attention", "mlp")]
+        cells.append(by_kind["lens"].loc[layer + 1])
+        rows.append([f"h_{layer}", *(_signed(e["score"], e["error"]) for e in cells)])
     header = ["layer", "attention", "MLP", "lens"]
     return markdown_table(header, rows, text_columns=1)
 

@@ -40,11 +40,9 @@ def run(config: ZeroShotConfig | MinimalPairsConfig, workdir: str) -> None:
       workdir: the folder to make: results.json, a table, scores, predictions, a plot.
 
     Raises:
-      FileExistsError: if the folder holds something else.
-      FileNotFoundError, UserError: if there is no such run, step, task or data, a
-        text does not fit into the model's context, or the folder holds scores of
-        another configuration, of other checkpoints or of other examples.
-      Stopped: after a signal, once the scores at hand are saved.
+      FileNotFoundError, UserError: if there is no such run, step, task or data, or a
+        text does not fit into the model's context.
+      FileExistsError, UserError, Stopped: as `score_steps`.
     """
     from_hub = config.data.source == "hub"
     read: _Read

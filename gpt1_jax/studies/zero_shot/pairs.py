@@ -4,15 +4,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from gpt1_jax.finetuning.prediction_files import prediction_rows
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.studies import Study
-from gpt1_jax.report.study_scores import (
-    at_levels,
-    draw_scores,
-    scores_table,
-    with_published,
-)
+from gpt1_jax.report.study_scores import draw_scores, scores_table, with_published
 from gpt1_jax.studies.answers import Answers, score_pairs
 from gpt1_jax.studies.blimp import PARADIGMS, PUBLISHED
 from gpt1_jax.studies.zero_shot.config import MinimalPairsConfig
@@ -34,27 +30,24 @@ _NOTE_ON_BLIMP = (
 
 
 def _score(
-    config: MinimalPairsConfig, answers: Answers, score: Scorer, params: Params
+    _: MinimalPairsConfig, answers: Answers, score: Scorer, params: Params
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The scores of a task, and its predictions."""
-    del config
     choices, log_probs, scores = score_pairs(answers, score, params)
-    rows = answers.rows(choices, log_probs, with_text=True)
+    task, examples = answers.task.task, answers.examples
+    rows = prediction_rows(task, examples, choices, with_text=True, log_probs=log_probs)
     return {**scores, "equal": answers.equal()}, rows
 
 
 def _rows(task: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for the mean over a task's paradigms, then one for each."""
-    paradigms = scores["paradigms"]
-    yield {
-        "term": task,
-        "field": "",
-        "paradigm": "",
-        "pairs": scores["n"],
-        "score": 100 * sum(p["accuracy"] for p in paradigms.values()) / len(paradigms),
-        "error": 100 * _error(p["standard_error"] for p in paradigms.values()),
+    paradigms = scores["paradigms"].values()
+    whole = {
+        "n": scores["n"],
+        "accuracy": sum(each["accuracy"] for each in paradigms) / len(paradigms),
+        "standard_error": _error(each["standard_error"] for each in paradigms),
     }
-    for name, values in paradigms.items():
+    for name, values in {"": whole, **scores["paradigms"]}.items():
         known = PARADIGMS.get(name)
         yield {
             "term": task,
@@ -92,15 +85,16 @@ def group_means(scores: Any, *levels: str) -> Any:
       Columns "run", "set", "is_baseline", "step", "at", "group", "paradigms" and
       "pairs" (their numbers), "score" and "error" (x 100).
     """
-    named = at_levels(scores, levels)
+    import pandas as pd
+
+    named = pd.concat([scores.assign(group=scores[level]) for level in levels])
     keys = ["run", "set", "is_baseline", "step", "at", "group"]
-    means = named.groupby(keys, sort=False).agg(
+    means = named.groupby(keys, sort=False, as_index=False).agg(
         paradigms=("score", "size"),
         pairs=("pairs", "sum"),
         score=("score", "mean"),
         error=("error", _error),
     )
-    means = means.reset_index()
     published = []
     for group, own in named.groupby("group", sort=False):
         if own["field"].all():
@@ -113,9 +107,8 @@ def group_means(scores: Any, *levels: str) -> Any:
     return with_published(means, published)
 
 
-def _table(scores: Any, config: MinimalPairsConfig) -> str:
+def _table(scores: Any, _: MinimalPairsConfig) -> str:
     """Tables of terms, of BLiMP's fields and of paradigms, these at the last step."""
-    del config
     scores = of_paradigms(scores)
     is_blimp = scores["field"].any()
     terms = ["all", "term"] if scores["term"].nunique() > 1 else ["term"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpt1_jax.finetuning.prediction_files import prediction_rows
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.studies import Study
@@ -35,13 +36,9 @@ _LABEL = "relative score ± standard error\n(0: chance, 1: best published before
 def score_answers(
     answers: Answers, score: Scorer, params: Params, seed: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """Answers the examples of a task and scores the answers.
+    """Answers the N examples of a task and scores the answers.
 
-    Args:
-      answers: all answers to the examples.
-      score: the model.
-      params: its parameters.
-      seed: seed of the resamples from which standard errors are estimated.
+    The seed is that of the resamples from which standard errors are estimated.
 
     Returns:
       predictions: [N] label numbers.
@@ -82,11 +79,7 @@ def score_answers(
 
 
 def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
-    """A zero-shot score relative to chance and to the best published before.
-
-    Args:
-      task: its name.
-      scores: as `score_answers` returns them.
+    """What `score_answers` found, relative to chance and to the best published before.
 
     Returns:
       Fractions: "chance" (that of these examples, if the scores have it),
@@ -108,16 +101,18 @@ def _score(
     """The scores of a task, relative ones too, and its predictions."""
     found = score_answers(answers, score, params, config.seed)
     predictions, log_probs, scores = found
-    relative = relative_score(answers.task.task.name, scores)
-    return {**scores, **relative}, answers.rows(predictions, log_probs)
+    task, examples = answers.task.task, answers.examples
+    rows = prediction_rows(task, examples, predictions, log_probs=log_probs)
+    return {**scores, **relative_score(task.name, scores)}, rows
 
 
 def _rows(name: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for the metric of Figure 2 (right), and one for the AUC if it is known."""
     task, relative = ZERO_SHOT[name].task, relative_score(name, scores)
+    metric = task.metrics[0]
     row = {
         "task": task.title,
-        "metric": task.metrics[0],
+        "metric": metric,
         "split": scores["split"],
         "n": scores["n"],
         "chance": 100 * relative["chance"],
@@ -125,7 +120,7 @@ def _rows(name: str, scores: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     }
     yield {
         **row,
-        "score": 100 * scores[task.metrics[0]],
+        "score": 100 * scores[metric],
         "error": 100 * scores["standard_error"],
         "relative": relative["relative"],
         "relative_error": relative["relative_standard_error"],
@@ -147,8 +142,7 @@ def _relative(scores: Any, factor: float) -> Any:
     return has.assign(score=factor * has["relative"], error=error)
 
 
-def _table(scores: Any, config: ZeroShotConfig) -> str:
-    del config
+def _table(scores: Any, _: ZeroShotConfig) -> str:
     labels = ["task", "metric", "split", "best before", "n", "chance"]
     return (
         f"{scores_table(scores, labels)}\n\nRelative to chance and to the best before:"

@@ -15,12 +15,7 @@ from typing import Any
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.studies.answers import (
-    CANDIDATES,
-    Answers,
-    AnswersTask,
-    encode_answers,
-)
+from gpt1_jax.studies.answers import CANDIDATES, Answers, AnswersTask, encode_answers
 from gpt1_jax.studies.zero_shot.config import ZeroShotDataConfig
 from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.examples import SPLITS, load_split
@@ -122,6 +117,9 @@ def _split(record: Record, text: str, start: int, end: int) -> Record:
 
 # --- the tasks ------------------------------------------------------------------
 
+_DPR_SPLITS = ("train", "test")
+_DPR_FILES = "hf://datasets/community-datasets/definite_pronoun_resolution/plain_text"
+_WSC_FILES = "hf://datasets/ErnestSDavis/winograd_wsc@refs/convert/parquet/wsc273"
 _DPR = Task(
     name="dpr",
     title="DPR",
@@ -132,23 +130,13 @@ _DPR = Task(
         fewer_choices=True,
         may_be_empty="all",  # a pronoun may be the first word
     ),
-    target=Target(
-        labels=CANDIDATES,
-    ),
-    metrics=("accuracy",),
+    target=Target(labels=CANDIDATES),
     published=Published(
         prepare=_around_the_word,
         tfds={
-            split: {"": f"definite_pronoun_resolution:{split}"}
-            for split in ("train", "test")
+            each: {"": f"definite_pronoun_resolution:{each}"} for each in _DPR_SPLITS
         },
-        hub={
-            split: {
-                "": "hf://datasets/community-datasets/definite_pronoun_resolution/"
-                f"plain_text/{split}-*.parquet"
-            }
-            for split in ("train", "test")
-        },
+        hub={each: {"": f"{_DPR_FILES}/{each}-*.parquet"} for each in _DPR_SPLITS},
     ),
 )
 _WSC273 = dataclasses.replace(
@@ -158,12 +146,7 @@ _WSC273 = dataclasses.replace(
     inputs=dataclasses.replace(_DPR.inputs, choices=("options",)),
     published=Published(
         tfds={"test": {"": "wsc273:test"}},
-        hub={
-            "test": {
-                "": "hf://datasets/ErnestSDavis/winograd_wsc@refs/convert/parquet/"
-                "wsc273/test/*.parquet"
-            }
-        },
+        hub={"test": {"": f"{_WSC_FILES}/test/*.parquet"}},
         prepare=_around_the_place,
     ),
 )
@@ -194,18 +177,12 @@ _TASKS = (
         TASKS["race"], passage="{article}", context="{question}", scored=" {answer}"
     ),
     AnswersTask(
-        _DPR,
-        context="{before}{answer}",
-        scored="{after}",
-        splits=("test", "train"),
+        _DPR, context="{before}{answer}", scored="{after}", splits=("test", "train")
     ),
     AnswersTask(_STORY_CLOZE, context="{context}", scored=" {answer}"),
     AnswersTask(_COPA, context="{premise} {question}", scored=" {answer}"),
     AnswersTask(
-        _WSC273,
-        context="{before}{answer}",
-        scored="{after}",
-        splits=("test",),
+        _WSC273, context="{before}{answer}", scored="{after}", splits=("test",)
     ),
 )
 
@@ -245,13 +222,9 @@ def select_zero_shot_tasks(names: Sequence[str]) -> list[AnswersTask]:
 # cites or the best published; not all are of a single model, as the figure's are said
 # to be.
 CHANCE: Mapping[str, float] = {
+    **dict.fromkeys(ZERO_SHOT, 50.0),
     "cola": 0.0,
-    "sst2": 50.0,
     "race": 25.0,
-    "dpr": 50.0,
-    "story_cloze": 50.0,
-    "copa": 50.0,
-    "wsc273": 50.0,
 }
 BEST_BEFORE: Mapping[str, float] = {
     "cola": 35.0,  # Table 4: single-task BiLSTM with ELMo, attention
@@ -301,16 +274,9 @@ def load_answers(
 def read_labelled(
     task: AnswersTask, splits: Sequence[str], source: str, directory: str
 ) -> tuple[str, list[Example]]:
-    """The labelled examples of the first split whose data is at hand.
+    """The first of these splits whose data is at hand, and its labelled examples.
 
-    Args:
-      task: the task.
-      splits: names of splits.
-      source: as `load_split` takes it.
-      directory: the data folder, as `load_split` takes it.
-
-    Returns:
-      The name of the split, and its examples.
+    Source and directory are as `load_split` takes them.
 
     Raises:
       MissingData: if there is no data of any.

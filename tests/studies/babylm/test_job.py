@@ -138,7 +138,7 @@ def test_words_are_scored_after_their_contexts(trained, data):
 
     items = load_part(PARTS["reading"], FULL, epath.Path(data), run.tokenizer, 40)
     nats = [
-        -float(each.log_probs.sum()) for each in scorer(model.params, items.windows)
+        -float(each.log_probs.sum()) for each in scorer(model.params, items.all_windows)
     ]
     with (data / "full_eval/reading/reading_data.csv").open() as file:
         lines = list(csv.DictReader(file))
