@@ -5,6 +5,7 @@ from typing import Annotated
 
 from gpt1_jax.config.checks import (
     FigureSuffix,
+    Free,
     Names,
     RunFolders,
     different,
@@ -47,4 +48,4 @@ class ReportConfig(RunsConfig):
     # Modules of studies outside of this program, whose results get sections too.
     studies: Annotated[Names, different] = ()
     # The format of the pictures in plots/. The numbers are in .csv files beside them.
-    figure: FigureSuffix = ".png"
+    figure: Free[FigureSuffix] = ".png"

@@ -7,13 +7,13 @@ import signal
 import time
 
 import pytest
-from gpt1_jax.studies.minimal_pairs import job as minimal_pairs
 from tiny_run import as_flags, run_program, tiny_overrides, write_texts
 from tiny_tasks import write_lines
 
 from benchmarks.experiments import day
 from benchmarks.paper_model import load_config
 from gpt1_jax import config as config_lib
+from gpt1_jax.studies.zero_shot import job as zero_shot
 
 pytestmark = pytest.mark.slow
 
@@ -119,7 +119,7 @@ def test_a_figure_is_drawn_of_loss_and_pairs(pretrained, tmp_path):
     config = load_config("minimal_pairs", pairs.stem)
     config.update(init_from=str(folder / "transformer"), step="all")
     config.data.update(source="official", dir=str(tmp_path))
-    minimal_pairs.run(config_lib.load(config.to_dict()), str(scores))
+    zero_shot.run(config_lib.load(config.to_dict()), str(scores))
     day.main(
         [
             *("figure", f"--folder={folder}", f"--scores={scores}"),

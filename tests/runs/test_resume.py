@@ -47,6 +47,7 @@ FREE = {
     "compilation_cache_dir",
     "batch_tokens",
     "finetuned_dir",
+    "figure",
     "custom.name",
 }
 FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}

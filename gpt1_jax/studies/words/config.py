@@ -7,6 +7,7 @@ from gpt1_jax.config.checks import (
     DEFAULT,
     FIGURE_SUFFIXES,
     File,
+    Free,
     Limit,
     LocalFile,
     Step,
@@ -59,7 +60,7 @@ class SurprisalConfig(WordsConfig, InputConfig):
     ] = ""
     # A .png, .svg or .pdf file: the first words, and the mean at each step. The numbers
     # are in a .csv file beside it.
-    figure: Annotated[File, ends_in(*FIGURE_SUFFIXES, optional=True)] = ""
+    figure: Free[Annotated[File, ends_in(*FIGURE_SUFFIXES, optional=True)]] = ""
 
     def __post_init__(self):
         super().__post_init__()
