@@ -552,17 +552,14 @@ def _describe(member: Mapping[str, Any]) -> str:
     """A table of the states in a folder, and their problems."""
     kind, seed = member.get("kind"), member.get("seed")
     lines = [member["folder"] + (f" ({kind}, seed {seed})" if kind else "")]
-    header = ["state", "files and parameters", "digest"]
-    header += ["validation loss", "computed again"]
+    losses = {"valid_loss": "validation loss", "valid_loss_again": "computed again"}
+    header = ["state", "files and parameters", "digest", *losses.values()]
     rows = [
         [
             row["name"] + (f", step {row['step']}" if "files" in row else ""),
             "WRONG" if row["problems"] else "as saved",
             row.get("params_digest", "")[:_SHORT],
-            *(
-                "" if row.get(key) is None else f"{row[key]:.4f}"
-                for key in ("valid_loss", "valid_loss_again")
-            ),
+            *("" if row.get(key) is None else f"{row[key]:.4f}" for key in losses),
         ]
         for row in member["steps"]
     ]
