@@ -1,4 +1,4 @@
-"""47 ways to break a copy of a run or an export, and how each is caught.
+"""48 ways to break a copy of a run or an export, and how each is caught.
 
 `files`: by the job `verify` from the folder alone. `losses` and `training`: only if
 losses, or training, are computed again. `table`: only by a table that is kept
@@ -198,12 +198,12 @@ def take_other_seed(run, other):
     replace(saved(run, 4), saved(other, 4))
 
 
-def take_other_seed_as_own(run, other):
-    own, its = read_metadata(run, 4), read_metadata(other, 4)
-    replace(saved(run, 4), saved(other, 4))
-    (saved(run, 4) / "score.json").unlink()
+def take_as_own(run, step, other, other_step):
+    own, its = read_metadata(run, step), read_metadata(other, other_step)
+    replace(saved(run, step), saved(other, other_step))
+    (saved(run, step) / "score.json").unlink()
     own["params_digest"] = its["params_digest"]
-    replace_metadata(run, 4, own)
+    replace_metadata(run, step, own)
 
 
 def remove_from_configuration(run, other):
@@ -250,7 +250,7 @@ def edit_milestone(run, other):
 
 RUNS = [
     Broken("01 steps swapped", swap, FILES, "step 4: holds the state of step 8"),
-    Broken("02 a step copied", copy_over, FILES, "holds the same parameters as step 4"),
+    Broken("02 a step copied", copy_over, FILES, "step 8: holds the state of step 4"),
     Broken(
         "03 a byte of the parameters",
         lambda run, other: flip_byte(largest(saved(run, 4) / "state")),
@@ -275,7 +275,7 @@ RUNS = [
     Broken("12 another seed's state", take_other_seed, FILES, "config.seed is"),
     Broken(
         "13 another seed's state, consistent",
-        take_other_seed_as_own,
+        lambda run, other: take_as_own(run, 4, other, 4),
         LOSSES,
         "step 4: has validation loss .* as in metrics.jsonl",
     ),
@@ -355,6 +355,12 @@ RUNS = [
     ),
     Broken(
         "27 the amount kept at", edit_milestone, FILES, "step 4 is missing, a milestone"
+    ),
+    Broken(
+        "28 a step copied, consistent",
+        lambda run, other: take_as_own(run, 8, run, 4),
+        LOSSES,
+        "step 8: has validation loss .* as in metrics.jsonl",
     ),
     Broken(
         "29 one value, consistent",
@@ -511,7 +517,7 @@ EXPORTS = [
         FILES,
         "chck_4_steps: holds parameters with digest",
     ),
-    Broken("e15 one table", edit_one_table, FILES, "carries another trajectory.json"),
+    Broken("e15 one table", edit_one_table, FILES, "chck_.*: trajectory.json differs"),
     Broken(
         "e16 the sum of learning rates, consistent",
         lambda export, other: edit_step(export, learning_rate_sum=0.0),

@@ -104,8 +104,6 @@ def _begin(
     low = max(first - _most_tokens(head), 0)
     ids = reader.read(low, first - low)
     for index in reversed(range(len(ids))):
-        if ids[index] == tokenizer.newline_id:
-            continue
         found = _characters(tokenizer, ids[index:])
         if found.endswith(head):
             return low + index

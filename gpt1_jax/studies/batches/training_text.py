@@ -51,7 +51,13 @@ class TrainingText:
             run.config.tokenizer,
             own_tokenizer=folder / "tokenizer",
         )
-        self._refuse_other_text()
+        saved = saved_digests(newest_metadata(folder)).get("text")
+        if saved != self._corpus.digest:
+            which = which_documents(folder, self._corpus.documents)
+            raise UserError(
+                f"The text is not what the run in {folder} was trained on{which}; name "
+                "that with --config.data.train=PATHS and --config.data.valid=PATHS."
+            )
         self._reader = TokenReader(self._corpus, "train")
         self._seq_len = run.config.model.max_seq_len
         self._batch_size = run.config.train.batch_size
@@ -66,18 +72,6 @@ class TrainingText:
         sizes = self._corpus.document_tokens
         self._names = list(sizes)
         self._firsts = np.cumsum([0, *sizes.values()])  # first token of each document
-
-    def _refuse_other_text(self) -> None:
-        """Refuses a corpus that is not the one that the run was trained on."""
-        saved = saved_digests(newest_metadata(self._folder)).get("text")
-        if saved == self._corpus.digest:
-            return
-        which = which_documents(self._folder, self._corpus.documents)
-        raise UserError(
-            f"The text is not what the run in {self._folder} was trained on"
-            f"{which}; name that with --config.data.train=PATHS and "
-            "--config.data.valid=PATHS."
-        )
 
     def batch(self, step: int) -> list[dict[str, Any]]:
         """The sequences that update `step` read, a record for each.
@@ -152,8 +146,7 @@ class TrainingText:
         spans = list(find_passage(self._reader, self._tokenizer, passage))
         starts, stops = np.asarray(spans, np.int64).reshape(-1, 2).T
         records = []
-        steps = range(self._origin_steps + 1, self.num_steps + 1) if spans else ()
-        for step in steps:
+        for step in range(self._origin_steps + 1, self.num_steps + 1) if spans else ():
             windows = np.asarray(self._windows.starts(step - 1))
             first = np.searchsorted(stops, windows, side="right")
             last = np.searchsorted(starts, windows + self._seq_len)

@@ -11,7 +11,7 @@ importing this module registers the model. It needs no PyTorch.
 import dataclasses
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -33,7 +33,7 @@ from gpt1_jax.errors import UserError, from_extra
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.inference.prefix_tree import common_length
-from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer, TokenScores
+from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
 from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
@@ -98,9 +98,9 @@ class RunLM(TemplateLM):
         say_what_is_read(run)
         self._run, self._tokenizer, self._seed = run, run.tokenizer, seed
         self._begin = [self.eot_token_id] if add_bos_token else []
-        self._batch_size = _AUTO_BATCH if number == _AUTO else int(number)
-        tokens = BATCH_TOKENS
+        self._batch_size, tokens = _AUTO_BATCH, BATCH_TOKENS
         if number != _AUTO:
+            self._batch_size = int(number)
             tokens = max(tokens, self._batch_size * run.model.max_seq_len)
         self._model = scoring_model(run.model_in(dtype))
         self._score = Scorer(self._model, run.tokenizer.vocab_size, tokens)
@@ -126,8 +126,8 @@ class RunLM(TemplateLM):
         Raises:
           UserError: if there is no such argument, or as the class.
         """
-        batch_size = (additional_config or {}).get("batch_size") or _AUTO
-        arguments = {"batch_size": batch_size, **arg_dict}
+        batch_size = (additional_config or {}).get("batch_size")
+        arguments = {"batch_size": batch_size or _AUTO, **arg_dict}
         signature = inspect.signature(cls)
         try:
             signature.bind(**arguments)
@@ -141,9 +141,8 @@ class RunLM(TemplateLM):
 
     def get_model_info(self) -> dict[str, Any]:
         """The facts that lm_eval writes into its results beside the arguments."""
-        sizes = (leaf.size for leaf in jax.tree.leaves(self._params))
         return {
-            "model_num_parameters": sum(sizes),
+            "model_num_parameters": sum(x.size for x in jax.tree.leaves(self._params)),
             "model_dtype": self._model.dtype,
             "init_from": str(self._run.folder),
             "step": self._run.step,
@@ -173,15 +172,13 @@ class RunLM(TemplateLM):
         context then is empty, a newline stands before the continuation, unless it
         begins with one.
 
-        Both are encoded as one text, since a word is spelled with or without a mark of
-        its end, depending on what follows. Where the context ends with a word, its
-        tokens are the first of the text. Where it ends inside one, lm_eval's own cut,
-        by the number of tokens that the context has by itself, can be anywhere. Then
-        the tokens that the continuation has by itself are scored, as after the bracket
-        in "(" and "a)"; but between two letters, as in "un" and "ited", or if the text
-        does not end with those tokens, the word is scored whole. So nothing of a
-        continuation is lost, and all continuations of a context have the same scored
-        along.
+        Both are encoded as one text, since the spelling of a word depends on what
+        follows. Where the context ends inside a word, lm_eval's own cut, by the number
+        of tokens that the context has by itself, can be anywhere. Then the tokens that
+        the continuation has by itself are scored, as after the bracket in "(" and
+        "a)"; but between two letters, as in "un" and "ited", or if the text does not
+        end with those tokens, the word is scored whole. So nothing of a continuation
+        is lost, and all continuations of a context have the same scored along.
         """
         check_value(_REQUEST, str, context)
         check_value(_REQUEST, str, continuation)
@@ -224,36 +221,14 @@ class RunLM(TemplateLM):
         """
         # TemplateLM's own would fail for a continuation without tokens.
         pairs = [(each.args, *self._encode_pair(*each.args)) for each in requests]
-        return self._loglikelihood_tokens(pairs, disable_tqdm)
-
-    def _loglikelihood_tokens(
-        self,
-        requests: Sequence[tuple[tuple[str, str], list[int], list[int]]],
-        disable_tqdm: bool = False,
-        **kwargs: Any,
-    ) -> list[tuple[float, bool]]:
         longest = self._model.max_seq_len
-        answers = dict.fromkeys(range(len(requests)), (0.0, True))
-        windows, num_cut = {}, 0
-        for number, ((context, text), read, scored) in enumerate(requests):
+        for (context, text), _, scored in pairs:
             require(
                 len(scored) <= longest,
                 f"The continuation {brief(text)} of {brief(context)} has "
                 f"{len(scored)} tokens to score; this model scores up to {longest}.",
             )
-            if scored:  # the last is not read
-                kept = read[max(0, len(read) + len(scored) - longest - 1) :]
-                windows[number] = ReadingWindow([*kept, *scored], len(kept))
-                num_cut += len(kept) < len(read)
-        _say_cut(num_cut, len(requests), f"{longest} tokens before the last")
-        numbers = list(windows)
-        for place, scores in self._scored(list(windows.values()), disable_tqdm):
-            number = numbers[place]
-            total = float(scores.log_probs.sum(dtype=np.float64))
-            answers[number] = total, bool((scores.log_probs == scores.highest).all())
-            arguments = requests[number][0]
-            self.cache_hook.add_partial("loglikelihood", arguments, answers[number])
-        return list(answers.values())
+        return self._loglikelihood_tokens(pairs, disable_tqdm)
 
     @own_settings()
     def loglikelihood_rolling(
@@ -280,25 +255,47 @@ class RunLM(TemplateLM):
                 max_seq_len=self._model.max_seq_len,
                 context_len=1,
             )
-            for context, scored in map(lm_eval.utils.make_disjoint_window, pairs):
-                windows.append(ReadingWindow([*context, *scored], len(context)))
+            for pair in map(lm_eval.utils.make_disjoint_window, pairs):
+                windows.append((None, *pair))
                 owners.append(number)
         totals = [0.0] * len(requests)
-        for place, scores in self._scored(windows, disable_tqdm):
-            totals[owners[place]] += float(scores.log_probs.sum(dtype=np.float64))
+        scores = self._loglikelihood_tokens(windows, disable_tqdm)
+        for owner, (log_prob, _) in zip(owners, scores, strict=True):
+            totals[owner] += log_prob
         for request, total in zip(requests, totals, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
         return totals
 
-    def _scored(
-        self, windows: Sequence[ReadingWindow], quiet: bool
-    ) -> Iterator[tuple[int, TokenScores]]:
-        """The windows' numbers and scores, with a progress bar."""
+    def _loglikelihood_tokens(
+        self,
+        requests: Sequence[tuple[tuple[str, str] | None, list[int], list[int]]],
+        disable_tqdm: bool = False,
+        **kwargs: Any,
+    ) -> list[tuple[float, bool]]:
+        """Scores tokens behind others; only what has texts is kept in the cache.
+
+        The last of them is not read, so at most `max_seq_len` can be scored.
+        """
+        longest = self._model.max_seq_len
+        answers = [(0.0, True)] * len(requests)
+        numbers = [number for number, (*_, scored) in enumerate(requests) if scored]
+        windows, num_cut = [], 0
+        for _, read, scored in (requests[number] for number in numbers):
+            kept = read[max(0, len(read) + len(scored) - longest - 1) :]
+            windows.append(ReadingWindow([*kept, *scored], len(kept)))
+            num_cut += len(kept) < len(read)
+        _say_cut(num_cut, len(requests), f"{longest} tokens before the last")
         self._score.check_memory(windows, f"batch_size={self._batch_size}")
-        with Bar("score", len(windows), "window", active=not quiet) as bar:
-            for each in self._score.as_computed(self._params, windows):
-                yield each
+        with Bar("score", len(windows), "window", active=not disable_tqdm) as bar:
+            for place, scores in self._score.as_computed(self._params, windows):
+                number = numbers[place]
+                total = float(scores.log_probs.sum(dtype=np.float64))
+                greedy = bool((scores.log_probs == scores.highest).all())
+                answers[number] = answer = total, greedy
+                if texts := requests[number][0]:
+                    self.cache_hook.add_partial("loglikelihood", texts, answer)
                 bar.update()
+        return answers
 
     # --- continuations -----------------------------------------------------------
 
@@ -324,7 +321,7 @@ class RunLM(TemplateLM):
             check_value(_REQUEST, str, text)
             by_sampling.setdefault(_sampling(values), []).append(number)
         params = decoding.prepare(self._model, self._params)
-        texts: dict[int, str] = {}
+        texts = [""] * len(requests)
         with Bar("generate", len(requests), "text", active=not disable_tqdm) as bar:
             for sampling, numbers in by_sampling.items():
                 prompts = [requests[number].args[0] for number in numbers]
@@ -348,13 +345,12 @@ class RunLM(TemplateLM):
                 seeds = [(self._seed + number) % 2**32 for number in numbers]
                 stops = list(map(self._tokenizer.cased, sampling.stop_strings))
                 for place, found in generator.as_finished(params, prompts, seeds):
-                    number = numbers[place]
                     text = postprocess_generated_text(found.text, stops, None)
-                    texts[number] = text
-                    arguments = requests[number].args
+                    texts[numbers[place]] = text
+                    arguments = requests[numbers[place]].args
                     self.cache_hook.add_partial("generate_until", arguments, text)
                     bar.update()
-        return [texts[number] for number in range(len(requests))]
+        return texts
 
 
 def _sampling(values: Any) -> SamplingConfig:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -33,6 +34,9 @@ class Inside(NamedTuple):
     weights: np.ndarray  # [L, H, N, S] float32; L is 0 for an LSTM
     similarity: np.ndarray  # [L + 1, L + 1], mean cosine of a token's states in layers
     begins: np.ndarray  # [N] int32, the first token that each can attend to
+
+
+_TOKEN_AXES = (0, 0, 0, 0, 2, 2, 2, 0)  # of `_read`'s arrays
 
 
 def joined(
@@ -78,7 +82,7 @@ def look_inside(
     model = dataclasses.replace(model, dtype="float32", remat=False)
     longest = max(len(window.ids) for window in windows)
     length = round_up_length(longest, model.max_seq_len)
-    found: list[Inside] = []
+    found = []
     total = 0  # tokens before the new ones of a window
     for window in windows:
         known = window.num_context if total else 0
@@ -86,34 +90,15 @@ def look_inside(
         tokens[0, : len(window.ids)] = window.ids
         with jax.default_matmul_precision("highest"):
             read = _read(model, vocab_size, num_expected, num_sources, params, tokens)
-        bits, ranks, ids, probs, sources, weights, similarity = jax.device_get(read)
-        begin, new = total - known, slice(known, len(window.ids))
-        found.append(
-            Inside(
-                bits[new],
-                ranks[new],
-                ids[new],
-                probs[new],
-                sources[:, :, new] + begin,
-                weights[:, :, new],
-                similarity[:, :, new],
-                np.full(len(window.ids) - known, begin, np.int32),
-            )
-        )
-        total += len(window.ids) - known
-    bits, ranks, ids, probs, sources, weights, similarity, begins = zip(
-        *found, strict=True
-    )
-    whole = Inside(
-        np.concatenate(bits),
-        np.concatenate(ranks),
-        np.concatenate(ids),
-        np.concatenate(probs),
-        np.concatenate(sources, axis=2),
-        np.concatenate(weights, axis=2),
-        np.concatenate(similarity, axis=2).mean(axis=2),
-        np.concatenate(begins),
-    )
+        read = Inside(*jax.device_get(read))
+        begin = total - known
+        read = read._replace(sources=read.sources + begin, begins=read.begins + begin)
+        new = range(known, len(window.ids))
+        found.append([*map(np.take, read, itertools.repeat(new), _TOKEN_AXES)])
+        total += len(new)
+    parts = zip(*found, strict=True)
+    whole = Inside(*map(np.concatenate, parts, _TOKEN_AXES))
+    whole = whole._replace(similarity=whole.similarity.mean(axis=2))
     for values in (whole.bits, whole.ranks, whole.expected_ids, whole.expected_probs):
         values[0] = 0
     return whole
@@ -128,7 +113,7 @@ def _read(
     params: Params,
     tokens: jax.Array,
 ) -> list[jax.Array]:
-    """An `Inside` of a window [1, T], but for `begins`, with a similarity a token."""
+    """The arrays of an `Inside` of a window [1, T], with a similarity a token."""
     output = language_model.apply(model, params, tokens)
     logits = language_model.logits(model, output)[0, :, :vocab_size]
     log_probs = jnp.roll(jax.nn.log_softmax(logits), 1, axis=0)  # of each place's token
@@ -145,4 +130,5 @@ def _read(
     similarity = jnp.einsum("itd,jtd->ijt", units, units)
     bits = jnp.abs(log_prob[:, 0]) / math.log(2)
     probs = jnp.exp(expected)
-    return [bits, ranks, expected_ids, probs, sources, weights, similarity]
+    begins = jnp.zeros_like(ranks)
+    return [bits, ranks, expected_ids, probs, sources, weights, similarity, begins]

@@ -65,10 +65,8 @@ def run(config: ExploreConfig, workdir: str) -> None:
 
 def _lines(config: ExploreConfig) -> list[Word]:
     """The lines of the text; refuses one that is too long for a page."""
-    if config.input:
-        lines = list(read_lines(config.input))
-    else:
-        lines = list(lines_of(config.text, "config.text"))
+    given = lines_of(config.text, "config.text")
+    lines = list(read_lines(config.input) if config.input else given)
     num_words = sum(len(line.word.split()) for line in lines)
     if num_words > MOST_WORDS:
         name = f"config.input={config.input!r}" if config.input else "config.text"

@@ -31,7 +31,7 @@ _EXACT = 1e-10  # residual of an exact fit, by rounding, as a share of the times
 
 def word_surprisals(words: TimedWords, score: Scorer, params: Params) -> np.ndarray:
     """The surprisal of each word, [N] nats, exact at word ends."""
-    scores = score(params, words.windows)
+    scores = score(params, words.all_windows)
     nats = [
         -scores[window].log_probs[first:stop].sum(dtype=np.float64)
         for window, first, stop in words.tokens

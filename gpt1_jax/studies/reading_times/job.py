@@ -1,5 +1,6 @@
 """The reading-times job: does surprisal say how long people read a word?"""
 
+import collections
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from gpt1_jax.studies.reading_times.words import (
     count_words,
     load_timed_words,
 )
+
+_count_once = functools.cache(count_words)
 
 TASK = "reading_times"
 ALL_STORIES, GAINS = "all stories", "gain x 1000"
@@ -118,7 +121,8 @@ def _load(
         frequency = _frequency(config, before[0].opened if before else run)
     words = load_timed_words(config, frequency, run.tokenizer, run.model.max_seq_len)
     if not before:
-        reasons = ", ".join(f"{n:,} {why}" for why, n in words.left_out().items())
+        left_out = collections.Counter(r["left_out"] for r in words.rows)
+        reasons = ", ".join(f"{n:,} {why}" for why, n in left_out.items() if why)
         stories = len({row["story"] for row in words.rows})
         say(
             f"{counted(len(words.rows), 'word')} in {stories} stories; left out: "
@@ -131,7 +135,7 @@ def _load(
 def _frequency(config: ReadingTimesConfig, run: TrainedRun) -> Frequency:
     """The frequencies of words in a corpus, by default the run's own text."""
     if config.frequency_corpus:
-        return _counted(config.frequency_corpus, "config.frequency_corpus")
+        return _count_once(config.frequency_corpus, "config.frequency_corpus")
     data = run.config.data if isinstance(run.config, PretrainConfig) else None
     if data is None or data.source != "text":
         raise UserError(
@@ -141,13 +145,9 @@ def _frequency(config: ReadingTimesConfig, run: TrainedRun) -> Frequency:
         )
     say(f"Counting words in the text that {run.folder} was trained on, {data.train}.")
     try:
-        return _counted(data.train, "the run's config.data.train", data.text_field)
+        key = "the run's config.data.train"
+        return _count_once(data.train, key, data.text_field)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"{error} Name text to count words in with --config.frequency_corpus=PATHS."
         ) from error
-
-
-@functools.cache
-def _counted(paths: str, key: str, text_field: str = "text") -> Frequency:
-    return count_words(paths, key, text_field)

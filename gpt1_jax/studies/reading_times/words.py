@@ -43,6 +43,8 @@ _NUMBERS = {"position": 0.0, "time": 0.0, "length": 0.0, "log_frequency": -_MOST
 # would take quadratic time on a run of other characters.
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
 
+_KEPT = ("story", "position", "word", "time", "length", "log_frequency", "left_out")
+
 # From a word to the logarithm of its frequency, and whether it was counted at all.
 Frequency = Callable[[str], tuple[float, bool]]
 
@@ -55,27 +57,18 @@ class TimedWords:
       rows: for each word "story", "position" (from 1), "word", "time" (milliseconds;
         None if it was not measured), "length" (characters), "log_frequency" and
         "left_out", the reason why a regression leaves it out; "" if it does not.
-      windows: the windows that a model reads.
+      all_windows: the windows that a model reads.
       tokens: of each word, its window and its scored tokens there, [first, stop).
     """
 
     rows: Sequence[Mapping[str, Any]]
-    windows: Sequence[ReadingWindow]
+    all_windows: Sequence[ReadingWindow]
     tokens: Sequence[tuple[int, int, int]]
-
-    @property
-    def all_windows(self) -> Sequence[ReadingWindow]:
-        """All windows to score."""
-        return self.windows
 
     def content_digest(self) -> str:
         """That of the rows and of the tokens."""
-        windows = [window.content for window in self.windows]
+        windows = [window.content for window in self.all_windows]
         return content_digest([json.dumps([*self.rows]), *windows])
-
-    def left_out(self) -> Mapping[str, int]:
-        """How many words a regression leaves out, by reason."""
-        return collections.Counter(r["left_out"] for r in self.rows if r["left_out"])
 
 
 def load_timed_words(
@@ -118,9 +111,12 @@ def load_timed_words(
             f"told apart by the column {config.data.story!r}; a model of the times is "
             "fitted to some stories and judged by another."
         )
-    if config.data.context:
-        return _read_alone(rows, tokenizer)
-    return _read_as_stories(rows, tokenizer, max_seq_len)
+    read = (
+        _read_alone(rows, tokenizer)
+        if config.data.context
+        else _read_as_stories(rows, tokenizer, max_seq_len)
+    )
+    return TimedWords([{name: row[name] for name in _KEPT} for row in rows], *read)
 
 
 def _read_table(
@@ -271,10 +267,9 @@ def _reason(
 
 def _read_as_stories(
     rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, max_seq_len: int
-) -> TimedWords:
-    """The rows of each story are its text."""
+) -> tuple[list[ReadingWindow], list[tuple[int, int, int]]]:
+    """Windows and tokens of `TimedWords`, where the rows of each story are its text."""
     numbers: dict[str, int] = {}
-
     words = (
         Word(
             line=numbers.setdefault(row["story"], len(numbers) + 1),
@@ -298,23 +293,20 @@ def _read_as_stories(
             span = first - window.num_context, stop - window.num_context
             tokens[word.position] = len(windows), *span
         windows.append(ReadingWindow(window.ids, window.num_context))
-    return TimedWords(_plain(rows), windows, tokens)
+    return windows, tokens
 
 
-def _read_alone(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer) -> TimedWords:
-    """Each row's word is read after the row's own text."""
+def _read_alone(
+    rows: Sequence[dict[str, Any]], tokenizer: Tokenizer
+) -> tuple[list[ReadingWindow], list[tuple[int, int, int]]]:
+    """The same, where each row's word is read after the row's own text."""
     made = ContextWindows(tokenizer)
     tokens = []
     for row in rows:
         number = made.add(row["context"], row["word"], row["where"])
         window = made.windows[number]
         tokens.append((number, 0, len(window.ids) - window.num_context))
-    return TimedWords(_plain(rows), made.windows, tokens)
-
-
-def _plain(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    names = ("story", "position", "word", "time", "length", "log_frequency", "left_out")
-    return [{name: row[name] for name in names} for row in rows]
+    return made.windows, tokens
 
 
 # --- frequencies ----------------------------------------------------------------------

@@ -4,7 +4,7 @@ For a run folder, states are compared with what was saved beside them; for an ex
 folder, with the table that it carries (`interop/trajectory.py`). Whoever changes states
 can change either, so that only shows that a folder is whole. Losses and training that
 are computed again, or a table that is kept elsewhere, show more; the last sentence says
-which of them a verdict rests on. How far the parameters have moved decides nothing.
+which of them a verdict rests on.
 """
 
 import dataclasses
@@ -24,7 +24,6 @@ from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import VERIFICATION
 from gpt1_jax.interop import hugging_face, openai
-from gpt1_jax.interop.foreign import TOKENIZER_FOLDER
 from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
 from gpt1_jax.jobs.pretrain import prepare_run
 from gpt1_jax.model.language_model import Params
@@ -34,6 +33,7 @@ from gpt1_jax.report.markdown import counted, markdown_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
+    NoCheckpoint,
     newest_metadata,
     read_scores,
     saved_steps,
@@ -69,12 +69,9 @@ _READERS: Mapping[str, Callable[[epath.Path], Any]] = {
 _NOTES = (".log", ".out", ".err", ".md", ".txt")
 _TOKENIZER_NOTES = ("merges.txt", "vocab.txt")
 _LARGEST_JSON = 1 << 28  # bytes
-_KINDS_OF_FILES = {
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+# What is known of a training, and of one of its steps.
+_OF_TRAINING = ("kind", "seed", "tokenizer", "text")
+_OF_STEP = ("valid_loss", "text_read", "learning_rate_sum", "files")
 
 Row = dict[str, Any]  # a saved state: "step", "name", "problems" and its other facts
 
@@ -96,23 +93,22 @@ def run(config: VerifyConfig, workdir: str) -> None:
         check_output_file(output, "--config.output=FILE", config.table)
     tables = read_trajectories(locate(config.table)) if config.table else []
     members = []
+    here = os.path.join(os.getcwd(), "")
     for folder in [each for name in config.folders for each in _find_members(name)]:
-        member: dict[str, Any] = {"folder": _from_here(folder), "steps": []}
-        problems: list[str] = []
+        name = os.fspath(folder).removeprefix(here)
+        member: dict[str, Any] = {"folder": name, "steps": [], "problems": []}
         try:
             _refuse_irregular(folder)
             is_export = (folder / TRAJECTORY_FILE).exists()
-            checked = _check_export(folder) if is_export else _check_run(config, folder)
-            problems += checked.pop("problems")
-            member |= checked
+            member |= _check_export(folder) if is_export else _check_run(config, folder)
         except (UserError, OSError) as error:
-            problems.append(str(error))
+            member["problems"].append(str(error))
         if tables and member["steps"]:
-            problems += _compare(member, tables, config.table)
+            member["problems"] += _compare(member, tables, config.table)
         for row in member["steps"]:
-            problems += [f"{row['name']}: {each}" for each in row["problems"]]
-        members.append({**member, "problems": problems})
-        say(_describe(members[-1]))
+            member["problems"] += [f"{row['name']}: {each}" for each in row["problems"]]
+        members.append(member)
+        say(_describe(member))
     if config.output:
         write_json(locate(config.output), {**VERIFICATION.stamp(), "folders": members})
         say_wrote(config.output)
@@ -125,7 +121,7 @@ def run(config: VerifyConfig, workdir: str) -> None:
     say(_conclusion(members, config.table))
 
 
-def _find_members(name: str) -> Iterator[epath.Path]:
+def _find_members(name: str) -> list[epath.Path]:
     """The run folders and exports in a folder and below it, in order.
 
     An export of several steps is one member; so is a step that lies alone.
@@ -144,7 +140,7 @@ def _find_members(name: str) -> Iterator[epath.Path]:
             f"{top} holds neither a run with checkpoints nor an export with "
             f"{TRAJECTORY_FILE}; name the folder of one with --config.runs=DIR."
         )
-    yield from found
+    return found
 
 
 def _refuse_irregular(folder: epath.Path) -> None:
@@ -160,19 +156,18 @@ def _refuse_irregular(folder: epath.Path) -> None:
         return
     is_run = not (folder / TRAJECTORY_FILE).exists()
     seen: set[str] = set()  # a link may lead to a folder around it
-    for parent, folders, names in os.walk(folder, followlinks=True):
+    for parent, folders, files in os.walk(folder, followlinks=True):
         seen.add(os.path.realpath(parent))
-        read = [each for each in (*folders, *names) if not each.startswith(".")]
+        read = {each for each in (*folders, *files) if not each.startswith(".")}
         if is_run and parent == os.fspath(folder):
-            read = [each for each in read if each in run_folder.NAMES]
-        paths = [os.path.join(parent, each) for each in read]
+            read &= run_folder.NAMES
         folders[:] = [
             each
-            for each, path in zip(read, paths, strict=True)
-            if each in folders and os.path.realpath(path) not in seen
+            for each in read.intersection(folders)
+            if os.path.realpath(os.path.join(parent, each)) not in seen
         ]
-        for path in paths:
-            _refuse_file(path)
+        for each in read.intersection(files):
+            _refuse_file(os.path.join(parent, each))
 
 
 def _refuse_file(path: str) -> None:
@@ -180,7 +175,8 @@ def _refuse_file(path: str) -> None:
         status = os.stat(path)
     except OSError:  # deleted meanwhile, or a link to nowhere, which cannot be read
         return
-    if kind := _KINDS_OF_FILES.get(stat.S_IFMT(status.st_mode)):
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a pipe" if stat.S_ISFIFO(status.st_mode) else "a device or a socket"
         raise UserError(
             f"{path} is {kind}, and reading it may never end; remove it, or make a "
             "copy without it and name that."
@@ -188,51 +184,30 @@ def _refuse_file(path: str) -> None:
     most = devices.host_memory_bytes()
     if path.endswith(".json"):
         most = min(most, _LARGEST_JSON)
-    if stat.S_ISREG(status.st_mode) and status.st_size > most:
+    if status.st_size > most:
         raise UserError(
             f"{path} has {status.st_size:,} bytes, more than the {most:,} that are "
             "read of such a file here."
         )
 
 
-def _from_here(folder: epath.Path) -> str:
-    """A folder as the user may have named it: relative if it lies below."""
-    here = os.path.join(os.getcwd(), "")
-    return os.fspath(folder).removeprefix(here)
+def _add_state(row: Row, params: Params, said: Mapping[str, Any]) -> None:
+    """Adds the digest of a state's parameters to its row, and what was saved of it.
 
-
-class _States:
-    """The states of one training, in the order in which they are read."""
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self._ends: tuple[Params, Params] | None = None  # the first and the last read
-
-    def add(self, row: Row, params: Params, said: Mapping[str, Any]) -> None:
-        """Adds a row, with its digest, the distances moved and what is wrong with it.
-
-        Args:
-          row: the state's own.
-          params: the language model's parameters.
-          said: the record saved about the step, as in `describe_trajectory`.
-        """
-        row["params_digest"] = digest = tree_digest(params)
-        row["learning_rate_sum"] = rate = said.get("learning_rate_sum")
-        if not said["params_digest"]:
-            row["problems"].append("was saved without a digest of its parameters")
-        elif said["params_digest"] != digest:
-            row["problems"].append(
-                f"holds parameters with digest {digest[:_SHORT]}, not "
-                f"{said['params_digest'][:_SHORT]}, with which it was saved"
-            )
-        alike = [each for each in self.rows if each.get("params_digest") == digest]
-        if alike and (rate is None or alike[0]["learning_rate_sum"] != rate):
-            row["problems"].append(f"holds the same parameters as {alike[0]['name']}")
-        first, before = self._ends or (params, params)
-        row["from_first"] = distance(first, params)
-        row["from_before"] = distance(before, params)
-        self._ends = first, params
-        self.rows.append(row)
+    Args:
+      row: the state's own.
+      params: the language model's parameters.
+      said: the record of the step, as in `describe_trajectory`.
+    """
+    row |= {key: said[key] for key in _OF_STEP if key in said}
+    row["params_digest"] = digest = tree_digest(params)
+    if not said["params_digest"]:
+        row["problems"].append("was saved without a digest of its parameters")
+    elif said["params_digest"] != digest:
+        row["problems"].append(
+            f"holds parameters with digest {digest[:_SHORT]}, not "
+            f"{said['params_digest'][:_SHORT]}, with which it was saved"
+        )
 
 
 # --- run folders ----------------------------------------------------------------------
@@ -249,57 +224,50 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
     if run is None:
         raise UserError("not a pre-training run; only these are verified")
     tokenizer = load_tokenizer(folder / "tokenizer")
-    states, text, problems = _States(), None, []
+    about: dict[str, Any] = {"kind": run.config.model.kind, "seed": run.config.seed}
+    about |= {"tokenizer": tokenizer.digest, "text": None}
+    rows: list[Row] = []
     read: list[Mapping[str, Any]] = []  # metadata
     steps = saved_steps(folder)
     for step in steps:
         row: Row = {"step": step, "name": f"step {step}", "problems": []}
         try:
             saved = read_params(folder, step)
-            trajectory = describe_trajectory(run, {step: saved.metadata})
+            found = describe_trajectory(run, {step: saved.metadata})
             row["milestone"] = read_milestone(saved.metadata) is not None
-            said = trajectory["steps"][str(step)]
-            row["problems"] += _contradictions(run, tokenizer, saved, said)
-        except Exception as error:
-            if _say_if_deleted(folder, step):
-                continue
-            if not isinstance(error, UserError | OSError):
-                raise
-            states.rows.append({**row, "problems": [str(error)]})
+        except NoCheckpoint:
+            _say_deleted(folder, step)
             continue
-        if row["problems"] and _say_if_deleted(folder, step):
+        except (UserError, OSError) as error:
+            rows.append({**row, "problems": [str(error)]})
             continue
-        text = text or trajectory["text"]
-        if trajectory["text"] != text:
-            row["problems"].append("was saved with another text than the first step")
-        row |= {key: said[key] for key in ("valid_loss", "text_read")}
-        states.add(row, saved.params, said)
+        _add_state(row, saved.params, found["steps"][str(step)])
+        about["text"] = about["text"] or found["text"]
+        row["problems"] += [
+            f"was saved with another {key} than the run's"
+            for key in differing_facts(about, found)
+        ]
+        row["problems"] += _contradictions(run, tokenizer, saved, row["valid_loss"])
+        rows.append(row)
         read.append(saved.metadata)
-    if not states.rows:
-        problems.append("it holds no saved step")
-    elif len(read) == len(steps):
+    problems = [] if rows else ["it holds no saved step"]
+    if len(read) == len(steps):
         problems += _missing(read)
     again = {}
     if config.losses or config.retrain_step:
         try:
-            again = _compute_again(config, run, states.rows)
+            again = _compute_again(config, run, rows)
         except (UserError, OSError) as error:
             problems.append(f"nothing could be computed again: {error}")
-    about = {"kind": run.config.model.kind, "seed": run.config.seed}
-    about |= {"tokenizer": tokenizer.digest, "text": text, "steps": states.rows}
-    return {**about, "problems": problems, **again}
+    return {**about, "steps": rows, "problems": problems, **again}
 
 
-def _say_if_deleted(folder: epath.Path, step: int) -> bool:
-    """Whether the training has deleted a step meanwhile, with a line that says so."""
-    deleted = step not in saved_steps(folder)
-    if deleted:
-        say(f"Step {step} of {folder} was deleted meanwhile, and is left out.")
-    return deleted
+def _say_deleted(folder: epath.Path, step: int) -> None:
+    say(f"Step {step} of {folder} was deleted meanwhile, and is left out.")
 
 
 def _contradictions(
-    run: Pretrained, tokenizer: Tokenizer, saved: SavedParams, said: Mapping[str, Any]
+    run: Pretrained, tokenizer: Tokenizer, saved: SavedParams, loss: float | None
 ) -> Iterator[str]:
     """Contradictions between a saved step and the run, or within the step."""
     step, metadata, model = saved.step, saved.metadata, run.model
@@ -312,9 +280,7 @@ def _contradictions(
         )
     except UserError as error:
         yield str(error)
-    if metadata.get("tokenizer") != tokenizer.digest:
-        yield "was saved with another tokenizer than the run's"
-    loss, score = said["valid_loss"], read_scores(run.folder, step).get(LOWEST_LOSS)
+    score = read_scores(run.folder, step).get(LOWEST_LOSS)
     if None not in (loss, score) and loss != score:
         yield f"has validation loss {score} beside its state, {loss} in metrics.jsonl"
 
@@ -323,23 +289,19 @@ def _missing(saved: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The milestones between others that the run does not hold.
 
     A run may get other milestones when it resumes, so only those count that are in the
-    configurations of all saved states.
-
-    Args:
-      saved: the metadata of all saved states.
+    configurations of all saved states, whose metadata is `saved`.
     """
     held = {each.amount for each in map(read_milestone, saved) if each}
+    try:
+        configs = [load_values(metadata.get("config", {})) for metadata in saved]
+    except UserError:  # which is said of its state
+        return
     planned = []
-    for metadata in saved:
-        try:
-            config = load_values(metadata.get("config", {}))
-        except UserError:  # which is said of its state
-            return
-        if not isinstance(config, PretrainConfig):
-            return
-        unit, amounts = config.checkpoint.milestones
-        planned.append({(unit, amount) for amount in amounts})
-    for unit, amount in sorted(set.intersection(*planned)):
+    for config in configs:
+        if isinstance(config, PretrainConfig):
+            unit, amounts = config.checkpoint.milestones
+            planned.append({(unit, amount) for amount in amounts})
+    for unit, amount in sorted(set.intersection(*planned)) if planned else ():
         if min(held, default=0) < amount < max(held, default=0) and amount not in held:
             name = f"step {amount}" if unit == "steps" else f"{amount:,} {unit}"
             yield f"{name} is missing, a milestone"
@@ -351,8 +313,7 @@ def _compute_again(
     """Computes validation losses, and trains, again; adds what differs to the rows.
 
     Returns:
-      If it has trained, "trained_again": "from" and "to", a step each, "bit_for_bit",
-      and "difference" of the parameters as a share of the distance that they moved.
+      "trained_again" of `_train_again`, if it was asked for.
     """
     sound = {row["step"]: row for row in rows if not row["problems"]}
     if not sound:
@@ -372,9 +333,8 @@ def _compute_again(
         step = scored[int(place)]
         try:
             _validate(prepared, sound[step])
-        except (UserError, OSError):
-            if not _say_if_deleted(run.folder, step):
-                raise
+        except NoCheckpoint:
+            _say_deleted(run.folder, step)
     return _train_again(prepared, sound, *ends) if ends else {}
 
 
@@ -409,7 +369,12 @@ def _validate(run: Run, row: Row) -> None:
 def _train_again(
     run: Run, sound: Mapping[int, Row], first: int, last: int
 ) -> dict[str, Any]:
-    """Trains from a saved step to a later one, and compares the results."""
+    """Trains from a saved step to a later one, and compares the results.
+
+    Returns:
+      "trained_again": "from" and "to", a step each, "bit_for_bit", and "difference" of
+      the parameters as a share of the distance that they moved.
+    """
     say(f"Training from step {first} to step {last} again.")
     params = train_again(run, first, last)
     row = sound[last]
@@ -436,27 +401,30 @@ def _check_export(folder: epath.Path) -> dict[str, Any]:
       As `_check_run`, and "exported": "one" or "all".
     """
     table = read_trajectory(folder / TRAJECTORY_FILE)
-    about = {key: table.get(key) for key in ("kind", "seed", "tokenizer", "text")}
+    about = {key: table.get(key) for key in _OF_TRAINING}
     exported = {step: said for step, said in table["steps"].items() if "files" in said}
     if not exported:
         return {**about, "steps": [], "problems": ["its table lists no exported step"]}
-    states = _States()
+    own = sha256(folder / TRAJECTORY_FILE)  # each step's folder has a copy
     if _is_model(folder):
-        _check_step(states, folder, table, _find_step(folder, exported))
-        return {**about, "exported": "one", "steps": states.rows, "problems": []}
-    own = sha256(folder / TRAJECTORY_FILE)
-    for step, said in exported.items():
-        _check_step(states, folder / said["name"], table, step)
-        copy = folder / said["name"] / TRAJECTORY_FILE
-        if copy.parent.is_dir() and not (copy.exists() and sha256(copy) == own):
-            states.rows[-1]["problems"].append(f"carries another {TRAJECTORY_FILE}")
-    listed = {row["name"] for row in states.rows}
+        step = _find_step(folder, exported)
+        rows = [_check_step(folder, step, exported[step], own)]
+        names = {said["name"]: number for number, said in table["steps"].items()}
+        if names.get(folder.name, step) != step:
+            problem = f"holds the state of step {step}, {exported[step]['name']}"
+            rows[0]["problems"].append(problem)
+        return {**about, "exported": "one", "steps": rows, "problems": []}
+    rows = [
+        _check_step(folder / said["name"], step, said, own)
+        for step, said in exported.items()
+    ]
+    listed = {row["name"] for row in rows}
     problems = [
         f"{place.name}: {TRAJECTORY_FILE} lists no files of it"
         for place in sorted(folder.iterdir())
         if place.name not in listed and place.name[0] != "." and _is_model(place)
     ]
-    return {**about, "exported": "all", "steps": states.rows, "problems": problems}
+    return {**about, "exported": "all", "steps": rows, "problems": problems}
 
 
 def _is_model(folder: epath.Path) -> bool:
@@ -469,42 +437,34 @@ def _find_step(folder: epath.Path, exported: Mapping[str, Any]) -> str:
 
     def unlike(step: str) -> tuple[int, bool]:
         said = exported[step]
-        return len([*_changed_files(found, said["files"])]), said["name"] != folder.name
+        changes = [*_changed_files(found, said["files"])]
+        return len(changes), said["name"] != folder.name
 
     return min(exported, key=unlike)
 
 
 def _check_step(
-    states: _States, folder: epath.Path, table: Mapping[str, Any], step: str
-) -> None:
-    """Checks the folder of an exported step, and adds its row.
+    folder: epath.Path, step: str, said: Mapping[str, Any], own: str
+) -> Row:
+    """Checks the folder of an exported step against its record in a table.
 
     Args:
-      states: those of the steps before.
       folder: the folder.
-      table: the trajectory.
       step: the step that it must hold.
+      said: the record.
+      own: the digest of the table, of which the folder has a copy.
     """
-    said = table["steps"][step]
-    problems = [f"is missing, and {TRAJECTORY_FILE} lists its files"]
-    if folder.is_dir():
-        problems = [*_changed_files(_file_digests(folder), said["files"])]
-    row: Row = {"step": int(step), "name": folder.name, "problems": problems}
-    known = ("valid_loss", "learning_rate_sum", "text_read", "files")
-    row |= {key: said[key] for key in known if key in said}
+    row: Row = {"step": int(step), "name": folder.name, "problems": []}
+    if not folder.is_dir():
+        row["problems"].append(f"is missing, and {TRAJECTORY_FILE} lists its files")
+        return row
+    files = {**said["files"], TRAJECTORY_FILE: own}
+    row["problems"] += _changed_files(_file_digests(folder), files)
     try:
-        tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER).digest
-        params = _read_exported(folder)
+        _add_state(row, _read_exported(folder), said)
     except (UserError, OSError) as error:
-        problems += [] if problems else [str(error)]
-        states.rows.append(row)
-        return
-    if tokenizer != table["tokenizer"]:
-        problems.append("has another tokenizer than the run")
-    names = {each["name"]: number for number, each in table["steps"].items()}
-    if names.get(folder.name, step) != step:
-        problems.append(f"holds the state of step {step}, {said['name']}")
-    states.add(row, params, said)
+        row["problems"] += [] if row["problems"] else [str(error)]
+    return row
 
 
 def _file_digests(folder: epath.Path) -> dict[str, str]:
@@ -518,18 +478,16 @@ def _file_digests(folder: epath.Path) -> dict[str, str]:
 
 
 def _changed_files(found: Mapping[str, str], files: Mapping[str, str]) -> Iterator[str]:
-    """How the files of an exported folder differ from those that a table lists.
+    """How the files that are found differ from those that a table lists.
 
-    Args:
-      found: the digests of those that are there, by name.
-      files: those of the table.
+    Both are digests by name.
     """
     for name, digest in files.items():
         if name not in found:
             yield f"{name} is missing"
         elif found[name] != digest:
             yield f"{name} differs from what was exported"
-    for name in sorted(found.keys() - files.keys() - {TRAJECTORY_FILE}):
+    for name in sorted(found.keys() - files.keys()):
         if not name.endswith(_NOTES) or name.endswith(_TOKENIZER_NOTES):
             yield f"{name} was added"
 
@@ -550,11 +508,7 @@ def _compare(
 ) -> list[str]:
     """Adds to the rows of a member where they differ from the table of its training.
 
-    Args:
-      member: the folder, as `_check_run` and `_check_export` return it.
-      tables: the tables in the file; the one with the most of the member's states is
-        that of its training.
-      name: the file's name.
+    That is the one, of the tables in the file `name`, with the most of its states.
 
     Returns:
       The problems of the folder itself.
@@ -577,7 +531,7 @@ def _compare(
         differing = differing_facts(row, there)
         row["problems"] += [f"has another {key} in {name}" for key in differing]
         row["problems"] += [] if there else [f"is not in {name}"]
-    named = {key: member[key] for key in ("kind", "seed", "tokenizer", "text")}
+    named = {key: member[key] for key in _OF_TRAINING}
     problems = [
         f"has {key} {named[key]!r:.16}, not {table[key]!r:.16} as in {name}"
         for key in differing_facts(named, table)
@@ -598,15 +552,14 @@ def _describe(member: Mapping[str, Any]) -> str:
     """A table of the states in a folder, and their problems."""
     kind, seed = member.get("kind"), member.get("seed")
     lines = [member["folder"] + (f" ({kind}, seed {seed})" if kind else "")]
-    header = ["state", "files and parameters", "digest", "from the first"]
-    header += ["from the one before", "validation loss", "computed again"]
+    losses = {"valid_loss": "validation loss", "valid_loss_again": "computed again"}
+    header = ["state", "files and parameters", "digest", *losses.values()]
     rows = [
         [
-            _name(row),
+            row["name"] + (f", step {row['step']}" if "files" in row else ""),
             "WRONG" if row["problems"] else "as saved",
             row.get("params_digest", "")[:_SHORT],
-            *(_number(row.get(key), 3) for key in ("from_first", "from_before")),
-            *(_number(row.get(key), 4) for key in ("valid_loss", "valid_loss_again")),
+            *("" if row.get(key) is None else f"{row[key]:.4f}" for key in losses),
         ]
         for row in member["steps"]
     ]
@@ -622,16 +575,6 @@ def _describe(member: Mapping[str, Any]) -> str:
         )
     lines += [f"WRONG: {problem}" for problem in member["problems"]]
     return "\n".join(lines) + "\n"
-
-
-def _name(row: Row) -> str:
-    """The name of a state, with its step."""
-    step = f"step {row['step']}"
-    return row["name"] if row["name"] == step else f"{row['name']}, {step}"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
 
 
 def _conclusion(members: Sequence[Mapping[str, Any]], table: str) -> str:

@@ -46,8 +46,17 @@ def write(config: FeaturesConfig, origin: TrainedRun, words: Iterable[Word]) -> 
       config: which states to write where.
       origin: the run.
       words: words or lines, with their tokens.
+
+    Raises:
+      UserError: if the model has no such state, layer or attention map, or a line is
+        too long for it.
     """
-    _check_extract(config, origin)
+    if config.rows == "extract" and not isinstance(origin.config, FinetuneConfig):
+        raise UserError(
+            f"config.rows='extract' needs a fine-tuned run, but {origin.folder} is "
+            f"one of the job {origin.config.job!r}, which has no extract token; use "
+            "--config.rows=last."
+        )
     if config.attention:
         interventions.check_attention(origin.model)
     output = Path(locate(config.output, local=True))
@@ -91,18 +100,8 @@ def _append(
     file.append(name, [word.word for word in words])
     file.append("line", np.asarray([word.line for word in words], np.int64))
     if not config.words_column and not config.lines_column:
-        for name in ("start", "end"):
-            offsets = [getattr(word, name) for word in words]
-            file.append(name, np.asarray(offsets, np.int64))
-
-
-def _check_extract(config: FeaturesConfig, origin: TrainedRun) -> None:
-    if config.rows == "extract" and not isinstance(origin.config, FinetuneConfig):
-        raise UserError(
-            f"config.rows='extract' needs a fine-tuned run, but {origin.folder} is "
-            f"one of the job {origin.config.job!r}, which has no extract token; use "
-            "--config.rows=last."
-        )
+        file.append("start", np.asarray([word.start for word in words], np.int64))
+        file.append("end", np.asarray([word.end for word in words], np.int64))
 
 
 def _attributes(

@@ -52,8 +52,8 @@ def surprisal_of_words(
                 axes.axvline(end, color=GUIDE, linewidth=1)
         axes.tick_params(axis="x", length=0)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.3)
-        axes.set(axisbelow=True, xlim=(0, room), ylim=(0, 1.15 * max(*bits, 1)))
+        axes.grid(axis="y")
+        axes.set(xlim=(0, room), ylim=(0, 1.15 * max(*bits, 1)))
     figure.supylabel("surprisal, bits", fontsize=10)
     return figure
 
@@ -83,18 +83,12 @@ def surprisal_by_step(
     numbered = len(steps) <= MOST_NUMBERED
     above.plot(columns, means, marker="o", color="tab:blue")
     if numbered:
-        for column, mean in zip(columns, means, strict=True):
-            above.annotate(
-                f"{mean:.2f}",
-                (column, mean),
-                xytext=(4, 6),
-                textcoords="offset points",
-                ha="center",
-                fontsize=7,
-            )
+        style = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
+        for place, mean in enumerate(means):
+            above.annotate(f"{mean:.2f}", (place, mean), (4, 6), **style)
     above.set_ylim(0, 1.35 * np.nanmax([*means, 1]))  # small changes look small
     above.set_ylabel("mean of the text,\nbits", fontsize=9)
-    above.grid(alpha=0.3)
+    above.grid()
     above.tick_params(labelbottom=False)
     picture = axes.imshow(np.transpose(bits), vmin=0, cmap="viridis", aspect="auto")
     if numbered:

@@ -78,7 +78,9 @@ def write(
     with _table(config) as table, Bar("score", total, "word") as bar:
         for opened in each_step(origin, steps):
             summaries.append(summary := _Summary(opened.step))
-            scored = _score(config, opened, words)
+            model = scoring_model(opened.model_in(config.dtype))
+            params = jax.tree.map(jnp.asarray, opened.language_model)
+            scored = score_words(model, params, opened.tokenizer, [words], config)
             while part := list(itertools.islice(scored, _TOGETHER)):
                 summary.add(part)
                 table.append([_row(config, opened.step, word) for word in part])
@@ -86,19 +88,14 @@ def write(
     if config.output:
         unit = "word" if config.punctuation == "with_word" else "row"
         for summary in summaries:
-            say(summary.sentence(unit), beside_output=is_device(config.output))
+            say(
+                f"step {summary.step:,}: {summary.count:,} {unit}s of "
+                f"{summary.tokens:,} tokens, {summary.mean:.3f} bits per {unit}",
+                beside_output=is_device(config.output),
+            )
         say_wrote(config.output)
     if config.figure and _draw(config, summaries):
         say_wrote(config.figure)
-
-
-def _score(
-    config: SurprisalConfig, run: TrainedRun, words: Sequence[Word]
-) -> Iterator[Word]:
-    """The words with their surprisal at one step."""
-    model = scoring_model(run.model_in(config.dtype))
-    params = jax.tree.map(jnp.asarray, run.language_model)
-    return score_words(model, params, run.tokenizer, [words], config)
 
 
 def _row(config: SurprisalConfig, step: int, word: Word) -> Row:
@@ -143,13 +140,6 @@ class _Summary:
         """Bits per row."""
         return self.total / self.count if self.count else math.nan
 
-    def sentence(self, unit: str) -> str:
-        """The step in one line, in which a row is called a `unit`."""
-        return (
-            f"step {self.step:,}: {self.count:,} {unit}s of {self.tokens:,} tokens, "
-            f"{self.mean:.3f} bits per {unit}"
-        )
-
 
 @contextlib.contextmanager
 def _table(config: SurprisalConfig) -> Iterator[TableWriter]:
@@ -176,29 +166,32 @@ class _Printed(TableWriter):
 
 
 def _draw(config: SurprisalConfig, summaries: Sequence[_Summary]) -> bool:
-    """Saves a picture of the first words, with the means of several steps, if it can.
-
-    Raises:
-      UserError: if there is no word to draw.
-    """
+    """Draws the first words, with the means of several steps; whether it could."""
     first = summaries[0].first
     if not first:
         raise UserError("No word has a surprisal that could be drawn.")
     words, items = [word.word for word in first], [word.line for word in first]
     bits = [[word.bits for word in step.first] for step in summaries]
-    steps, means = zip(*((each.step, each.mean) for each in summaries), strict=True)
 
     def draw() -> Any:
-        if len(steps) > 1:
-            return surprisal_by_step(words, bits, steps, means, items)
-        return surprisal_of_words(words, bits[0], items)
+        if len(summaries) == 1:
+            return surprisal_of_words(words, bits[0], items)
+        steps = [each.step for each in summaries]
+        means = [each.mean for each in summaries]
+        return surprisal_by_step(words, bits, steps, means, items)
 
-    path, numbers = locate(config.figure), None
+    numbers = [
+        {
+            "step": each.step,
+            "item": word.line,
+            "word": word.word,
+            "bits": word.bits,
+            "mean": each.mean,
+        }
+        for each in summaries
+        for word in each.first
+    ]
+    path = locate(config.figure)
     # The table of all words may have the name that the figure's numbers would have.
-    if not config.output or locate(config.output) != path.with_suffix(".csv"):
-        numbers = [
-            {"step": step, "item": item, "word": word, "bits": of_word, "mean": mean}
-            for step, mean, of_step in zip(steps, means, bits, strict=True)
-            for item, word, of_word in zip(items, words, of_step, strict=True)
-        ]
-    return save_figure(draw, path, numbers) is not None
+    taken = config.output and locate(config.output) == path.with_suffix(".csv")
+    return save_figure(draw, path, None if taken else numbers) is not None
