@@ -91,15 +91,10 @@ def make_report(
         ReportSection("Versions", [_versions(runs)]),
     ]
     reproduces = bool(_on_whole_data(runs)) or any(study.note for study in runs.studies)
-    counts = [
-        counted(len(runs.pretrained), "pre-trained run"),
-        counted(len(runs.finetuned), "finished fine-tuned run"),
-        *(
-            counted(len(evaluations), f"{study.title} evaluation")
-            for study, evaluations in runs.studies.items()
-        ),
-    ]
-    counts = [count for count in counts if not count.startswith("0 ")]
+    found: list[tuple[Sequence[Any], str]] = [(runs.pretrained, "pre-trained run")]
+    found += [(runs.finetuned, "finished fine-tuned run")]
+    found += [(own, f"{study.title} evaluation") for study, own in runs.studies.items()]
+    counts = [counted(len(own), noun) for own, noun in found if own]
     version = package_versions()["gpt1_jax"]
     what, scores = _OF_THE_PAPER if reproduces else _OF_ONES_OWN
     introduction = (
