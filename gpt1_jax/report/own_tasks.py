@@ -84,7 +84,8 @@ def _rows(name: str, start: str, runs: Sequence[Finished]) -> Iterable[list[str]
             start,
             metric,
             _score(dev, metric),
-            *(_baseline(each, metric) for each in (majority, bag_of_words)),
+            _baseline(majority, metric),
+            _baseline(bag_of_words, metric),
             _number(dev),
             _score(test, metric),
             _number(test),
@@ -97,6 +98,7 @@ def _values(scores: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
 
 
 def _baseline(scores: Iterable[Mapping[str, Any]], metric: str) -> str:
+    """The score of a baseline; it has a spread if it is not the same for all runs."""
     values = _values(scores, metric)
     return spread(values if len(set(values)) > 1 else values[:1], metric)
 

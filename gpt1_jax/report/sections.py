@@ -426,13 +426,10 @@ def _comparison(runs: ReportedRuns, compared: Comparison) -> ReportSection:
             continue
         blocks.append(f"### {heading}")
         if compared.has_figure:
-            picture = Picture(
-                _picture_name(compared.suite, blocks),
-                f"Scores over {compared.label}; the numbers are in the table.",
-                functools.partial(compared.draw, scores),
-                scores,
-            )
-            blocks.append(picture)
+            name = _picture_name(compared.suite, blocks)
+            alt = f"Scores over {compared.label}; the numbers are in the table."
+            draw = functools.partial(compared.draw, scores)
+            blocks.append(Picture(name, alt, draw, scores))
         blocks.append(compared.table(scores))
         columns = ", ".join(compared.lacking(scores))
         what = f"runs for {columns} in the table above" if columns else ""
@@ -489,13 +486,10 @@ def _of_studies(runs: ReportedRuns) -> list[ReportSection]:
             where = f", in {escape(str(each.folder))}" if several else ""
             blocks.append(f"### Of {' and '.join(each.origins)}{where}")
             if study.figure:
-                picture = Picture(
-                    _picture_name(study.picture, blocks),
-                    f"{study.heading or study.title}; the numbers are in the table.",
-                    functools.partial(study.figure, each.scores),
-                    each.scores,
-                )
-                blocks.append(picture)
+                name = _picture_name(study.picture, blocks)
+                alt = f"{study.heading or study.title}; the numbers are in the table."
+                draw = functools.partial(study.figure, each.scores)
+                blocks.append(Picture(name, alt, draw, each.scores))
             table = study.table(each.scores, each.config)
             blocks.append(re.sub("(?m)^### ", "#### ", table))
         if study.note:

@@ -31,6 +31,7 @@ _PAPER_COLUMNS = {
 _OURS_ON_DEV = [f"ours, {name} (dev)" for name in VARIANTS.values()]
 _OURS_ON_TEST = [f"ours, {name} (test)" for name in VARIANTS.values()]
 _MAJORITY = "majority baseline (dev)"
+_Points = Mapping[str, list[float]]  # of a line of `paper_table`, by column
 _NOTE = (
     "Ours is measured on the dev splits, and on the test splits whose labels are at "
     "hand; the paper's on the test splits. {} No pre-training is Table 5's, which "
@@ -249,52 +250,48 @@ def paper_table(scores: "pd.DataFrame") -> str:
     Args:
       scores: as `score_table` returns them, only of the variants in `VARIANTS`.
     """
-    lines = _rows(scores)
-    points = [_points(own, line) for line, own in lines]
+    rows = [(line, own, _points(own, line)) for line, own in _rows(scores)]
     in_paper = _is_in_paper(scores)
     always = {*_OURS_ON_DEV, _MAJORITY, *(_PAPER_COLUMNS.values() if in_paper else ())}
     order = [*_OURS_ON_DEV, *_OURS_ON_TEST, _MAJORITY, *_PAPER_COLUMNS.values()]
-    titles = [t for t in order if t in always or any(each[t] for each in points)]
+    titles = [t for t in order if t in always or any(points[t] for *_, points in rows)]
     body = []
     for table, heading in TABLES.items():
-        in_table = [n for n, (line, _) in enumerate(lines) if line.table == table]
+        in_table = [row for row in rows if row[0].table == table]
         if in_table and in_paper:
             body.append([f"**{heading}**", *[""] * (len(titles) + 2)])
-        for n in in_table:
-            line, own = lines[n]
-            texts = [spread(points[n][title], line.metric) for title in titles]
+        for line, own, points in in_table:
+            texts = [spread(points[title], line.metric) for title in titles]
             names = [escape(line.title), line.metric, _count_examples(own, line)]
             body.append([*names, *texts])
-    no_points = lines and not any(METRICS[line.metric].in_points for line, _ in lines)
-    if not (no_points or scores["row"].any()):  # a task has several lines
-        averages = _averages([line for line, _ in lines], points, titles)
+    in_points = [METRICS[line.metric].in_points for line, *_ in rows]
+    # A task with several lines has no average, nor have metrics that are no points.
+    if (any(in_points) or not rows) and not scores["row"].any():
+        averages = _averages([(line, points) for line, _, points in rows], titles)
         body.append(["**Average**", "", "", *averages])
     return markdown_table(["task", "metric", "n (dev)", *titles], body, text_columns=2)
 
 
 def _averages(
-    lines: Sequence[PaperScore],
-    points: Sequence[Mapping[str, Sequence[float]]],
-    titles: Iterable[str],
+    rows: Iterable[tuple[PaperScore, _Points]], titles: Iterable[str]
 ) -> list[str]:
     """The means over tasks in points, by column, and how many tasks they are over.
 
     RACE counts as a whole, MNLI as the mean of its halves.
     """
-    tasks: dict[str, list[int]] = {}
-    for number, line in enumerate(lines):
-        has_ours = any(points[number][title] for title in _OURS_ON_DEV)
+    tasks: dict[str, dict[str, _Points]] = {}  # then by subset
+    for line, points in rows:
+        has_ours = any(points[title] for title in _OURS_ON_DEV)
         if has_ours and METRICS[line.metric].in_points:
-            tasks.setdefault(line.task, []).append(number)
+            tasks.setdefault(line.task, {})[line.subset] = points
+    parts = [[own[""]] if "" in own else [*own.values()] for own in tasks.values()]
     means = []
     for title in titles:
-        of_tasks = []
-        for numbers in tasks.values():
-            whole = [number for number in numbers if not lines[number].subset]
-            of_lines = [points[number][title] for number in whole or numbers]
-            if known := [statistics.median(values) for values in of_lines if values]:
-                of_tasks.append(statistics.fmean(known))
-        means.append(mean_of(of_tasks))
+        medians = [
+            [statistics.median(points[title]) for points in own if points[title]]
+            for own in parts
+        ]
+        means.append(mean_of([statistics.fmean(own) for own in medians if own]))
     return means
 
 
@@ -310,8 +307,7 @@ def _rows(scores: "pd.DataFrame") -> list[tuple[PaperScore, "pd.DataFrame"]]:
     return [(line, own) for _, line, own in sorted(rows, key=lambda each: each[0])]
 
 
-def _points(scores: "pd.DataFrame", line: PaperScore) -> dict[str, list[float]]:
-    """The values of a line of `paper_table`, by the title of their column."""
+def _points(scores: "pd.DataFrame", line: PaperScore) -> _Points:
     own = _where_line(scores, line)
     return {
         **{
