@@ -4,6 +4,7 @@ Only the main process calls these functions.
 """
 
 import io
+import itertools
 import logging
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -59,10 +60,11 @@ def write_glue(
         by_subset.setdefault(example.subset, []).append((example, value))
     written = []
     for subset, pairs in by_subset.items():
-        indices = _indices([example for example, _ in pairs])
-        path = run / _FOLDER / task.glue.files[subset].name
-        _warn_if_short(path, len(pairs), task.glue.files[subset].rows)
-        write_whole(path, _table(task, indices, [value for _, value in pairs]))
+        of_subset, values = zip(*pairs, strict=True)
+        file = task.glue.files[subset]
+        path = run / _FOLDER / file.name
+        _warn_if_short(path, len(pairs), file.rows)
+        write_whole(path, _table(task, _indices(of_subset), values))
         written.append(path)
     return written
 
@@ -87,16 +89,15 @@ def write_glue_zip(runs: Iterable[epath.Path], path: epath.Path) -> None:
         for subset, file in task.glue.files.items()
     }
     found: dict[str, epath.Path] = {}
-    for run in runs:
-        for name in wanted:
-            if not (run / _FOLDER / name).exists():
-                continue
-            if name in found:
-                raise UserError(
-                    f"{found[name]} and {run} both hold predictions for {name}; choose "
-                    "one run of each task."
-                )
-            found[name] = run
+    for run, name in itertools.product(runs, wanted):
+        if not (run / _FOLDER / name).exists():
+            continue
+        if name in found:
+            raise UserError(
+                f"{found[name]} and {run} both hold predictions for {name}; choose "
+                "one run of each task."
+            )
+        found[name] = run
     if not found:
         raise UserError(f"There are no GLUE files to pack into {path}.")
     packed = io.BytesIO()
@@ -105,13 +106,9 @@ def write_glue_zip(runs: Iterable[epath.Path], path: epath.Path) -> None:
             content = _read_checked(found[name], *wanted[name])
             # Without timestamps, the same files make the same zip.
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    if missing := [name for name in wanted if name not in found]:
-        logging.warning(
-            "%s lacks %s; the leaderboard wants all %d files.",
-            path,
-            ", ".join(missing),
-            len(wanted),
-        )
+    if missing := ", ".join(name for name in wanted if name not in found):
+        wants = f"the leaderboard wants all {len(wanted)} files."
+        logging.warning("%s lacks %s; %s", path, missing, wants)
     write_whole(path, packed.getvalue())
 
 
@@ -153,12 +150,8 @@ def _glue_prediction(task: Task, value: float) -> str:
 
 def _warn_if_short(path: epath.Path, rows: int, wanted: int) -> None:
     if rows != wanted:
-        logging.warning(
-            "%s holds %d predictions, and the leaderboard wants all %d.",
-            path,
-            rows,
-            wanted,
-        )
+        message = "%s holds %d predictions, and the leaderboard wants all %d."
+        logging.warning(message, path, rows, wanted)
 
 
 def _indices(examples: Sequence[Example | Prediction]) -> list[int]:

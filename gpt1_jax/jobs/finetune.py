@@ -17,7 +17,6 @@ from gpt1_jax.config.finetune import (
     suite_variants,
 )
 from gpt1_jax.config.saved import load_saved
-from gpt1_jax.config.sections import LogConfig
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
@@ -33,7 +32,6 @@ from gpt1_jax.finetuning.predictor import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.results import (
     ALL_RESULTS_FILE,
     FILE_DIGESTS,
-    Finished,
     predictions_file,
 )
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
@@ -128,16 +126,11 @@ class TaskData:
 
     def identity(self, config: FinetuneConfig) -> Identity:
         """The identity of the training that checkpoints and results belong to."""
-        names = {"train": "training", "dev": "dev", "test": "test"}
-        examples = {
-            f"{names[split]} examples": encoded.digest
-            for split, encoded in self.splits.items()
-        }
-        return Identity(
-            config.to_dict(),
-            self.origin.tokenizer.digest,
-            {"origin": self.origin_digest, **examples},
-        )
+        digests = {"origin": self.origin_digest}
+        for split, encoded in self.splits.items():
+            name = "training" if split == "train" else split
+            digests[f"{name} examples"] = encoded.digest
+        return Identity(config.to_dict(), self.origin.tokenizer.digest, digests)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,7 +242,11 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     _write_summary(config, folder, runs, results, skipped)
     finished = [run for run, result in planned if result]
     if finished and len(results) == len(finished):
-        say(_nothing_to_do(folder, results))
+        what = f"all {len(results)} runs in {folder} had finished."
+        if len(results) == 1:
+            best = results[0][1]["best_step"]
+            what = f"the run in {folder} had finished; its best step is {best}."
+        say(f"Nothing to do: {what}")
 
 
 def _run_all(
@@ -259,11 +256,7 @@ def _run_all(
 ) -> tuple[list[Result], dict[str, str]]:
     """Carries out all runs; returns their results and why tasks were skipped.
 
-    Args:
-      planned: the runs, and the results of those that have finished.
-      origins: the runs that they start from, by `config.init_from`.
-      missing: by task, why its data cannot be read, as far as that is known; what is
-        found out is added.
+    Why the data of tasks cannot be read is added to `missing` as it is found out.
     """
     shared = _Shared(origins, _digest_files(planned, missing))
     for run, result in planned:
@@ -332,10 +325,8 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
     tasks = {run.task.name: run.task for run in runs}
     if len(tasks) < 2:
         return  # it is found out at once
-    numbers = {
-        name: count_training_examples(task, runs[0].config.data)
-        for name, task in tasks.items()
-    }
+    data = runs[0].config.data
+    numbers = {name: count_training_examples(t, data) for name, t in tasks.items()}
     for run in runs:
         limit, number = run.config.data.max_train_examples, numbers[run.task.name]
         try:
@@ -396,9 +387,8 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             predict.check_memory("config.eval.batch_size", split)
 
     optimizer = make_optimizer(config.optimizer, num_steps)
-    step = make_finetune_step(
-        model, head, optimizer, config.head.aux_lm_weight, parts, mesh
-    )
+    weight = config.head.aux_lm_weight
+    step = make_finetune_step(model, head, optimizer, weight, parts, mesh)
     shapes = finetune_state_shapes(model, head, optimizer)
     init = functools.partial(init_finetune_state, model, head, optimizer, origin.params)
     return TaskSetup(
@@ -570,13 +560,9 @@ def _report(
     task = run.task
     predictions, probabilities = read_outputs(task, logits)
     if is_main_process():
-        write_predictions(
-            predictions_file(run.folder, name),
-            task,
-            examples,
-            predictions,
-            probabilities if task.target.labels else None,
-        )
+        path = predictions_file(run.folder, name)
+        shares = probabilities if task.target.labels else None
+        write_predictions(path, task, examples, predictions, shares)
         if name == "test" and task.glue.files:
             submission.write_glue(run.folder, task, examples, predictions)
     if any(example.label is None for example in examples):
@@ -609,10 +595,7 @@ def _write_summary(
             write_whole(folder / TABLE_FILE, text)
         if is_main_process() and is_suite:
             _delete_checkpoints(results)
-            write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
-            _draw(config.suite.compare, suite.finished(results), folder, config.figure)
-            _track(config.log, results, folder)
-            _pack_glue(folder, results)
+            _write_of_suite(config, folder, results)
     say(text)
     say(f"Results: {folder / TABLE_FILE}")
     if is_suite and (kept := _describe_kept(results)):
@@ -660,46 +643,34 @@ def _summary(
     runs = suite.finished(results)
     if runs and all(run.is_own for run in runs) and compare in ("", "scratch"):
         return own_results(runs)
-    text = results_table(
-        score_table(runs, [run.variant for run, _ in results]), skipped
-    )
+    scores = score_table(runs, [run.variant for run, _ in results])
+    text = results_table(scores, skipped)
     compared = COMPARISONS.get(compare)
     if compared and not compared.has_figure:
         text = f"{compared.table(compared.scores(runs))}\n\n{text}"
     return text
 
 
-def _draw(compare: str, runs: list[Finished], folder: epath.Path, figure: str) -> None:
-    """Draws the scores of a comparison that has a figure, if there are any."""
-    compared = COMPARISONS.get(compare)
-    if not (compared and compared.has_figure):
-        return
-    scores = compared.scores(runs)
-    if not scores.empty:
+def _write_of_suite(
+    config: FinetuneConfig, folder: epath.Path, results: Sequence[Result]
+) -> None:
+    """Writes what a suite has beside its tables.
+
+    That is the results of all runs, the figure of its comparison, a table in the
+    trackers that can show one, and a zip for the GLUE leaderboard, of each task's run
+    with the best dev score.
+    """
+    write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
+    runs, compared = suite.finished(results), COMPARISONS.get(config.suite.compare)
+    if compared and compared.has_figure:
+        scores = compared.scores(runs)
+        path = folder / "plots" / f"{compared.suite}{config.figure}"
         draw = functools.partial(compared.draw, scores)
-        path = folder / "plots" / f"{compare}{figure}"
-        if plot := save_figure(draw, path, scores):
-            say(f"Plot: {plot}")
-
-
-def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:
-    """Shows the scores of a suite in the trackers that can show a table."""
-    names = [run.variant for run, _ in results]
-    for tracker in map(find_tracker, trackers_in_use(log)):
+        if not scores.empty and save_figure(draw, path, scores):
+            say(f"Plot: {path}")
+    for tracker in map(find_tracker, trackers_in_use(config.log)):
         if results and (log_results := getattr(tracker, "log_results", None)):
-            log_results(folder, score_table(suite.finished(results), names))
-
-
-def _nothing_to_do(folder: epath.Path, results: Sequence[Result]) -> str:
-    """Says that all runs had finished, and that only their summary is written again."""
-    if len(results) > 1:
-        return f"Nothing to do: all {len(results)} runs in {folder} had finished."
-    best = results[0][1]["best_step"]
-    return f"Nothing to do: the run in {folder} had finished; its best step is {best}."
-
-
-def _pack_glue(folder: epath.Path, results: Sequence[Result]) -> None:
-    """Writes a zip for the leaderboard, of each task's run with the best dev score."""
+            log_results(folder, score_table(runs, [run.variant for run, _ in results]))
     submitted = [each for each in results if (each[0].folder / "glue").exists()]
     if submitted:
         folders = [run.folder for run in suite.best_runs(submitted)]

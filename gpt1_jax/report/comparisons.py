@@ -13,15 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.finetuning.results import Finished
-from gpt1_jax.report.figures import legend_beside, make_panels, with_unit
+from gpt1_jax.report.figures import make_panels, name_panel
 from gpt1_jax.report.markdown import escape, markdown_table
-from gpt1_jax.report.paper import (
-    AUX_LM_WEIGHT,
-    PAPER,
-    TABLE_5,
-    TABLE_5_TASKS,
-    Ablation,
-)
+from gpt1_jax.report.paper import AUX_LM_WEIGHT, PAPER, TABLE_5, TABLE_5_TASKS, Ablation
 from gpt1_jax.report.plots import BARS, LINES, MARKERS
 from gpt1_jax.report.tables import (
     headline,
@@ -41,7 +35,6 @@ _ASIDE = 0.012  # between the points of one setting, as a fraction of the axis
 _ORIGIN = ("init_from", "step", "model.")  # keys that name what a run starts from
 _BY = {"split": "split", "train_examples": "training examples"}  # as it is shown
 _SHOWN = {"split": {"train": "training"}}
-_SPREAD_NOTE = "Over several seeds: the median, then the lowest to highest."
 _NOTE_ON_TABLE_5 = (
     "Table 5. Ours is measured on the dev splits, the paper's on GLUE's test sets. All "
     "values are x 100; for several seeds, the median, then the lowest to highest. MNLI "
@@ -77,7 +70,7 @@ class Comparison(NamedTuple):
     setting: Callable[[Finished], Setting | None]
     varied: tuple[str, ...]
     by: str = ""
-    note: str = _SPREAD_NOTE
+    note: str = "Over several seeds: the median, then the lowest to highest."
     paper: str = ""
     published: Mapping[str, Ablation] = {}
 
@@ -106,9 +99,11 @@ class Comparison(NamedTuple):
         """
         import pandas as pd
 
+        compared = [run for run in runs if self.setting(run) is not None]
         chosen: list[Finished] = []
-        for of_task in _by_task([r for r in runs if self.setting(r) is not None]):
-            chosen += sorted(self._alike(of_task), key=_size, reverse=True)
+        for task in dict.fromkeys(run.task for run in compared):
+            alike = self._alike([run for run in compared if run.task == task])
+            chosen += sorted(alike, key=_size, reverse=True)
         # As variants, so that equal runs of two settings are not one that ran twice.
         scores = score_table(chosen, [str(self.setting(run)) for run in chosen])
         lines = paper_lines(scores)
@@ -135,20 +130,46 @@ class Comparison(NamedTuple):
 
     def _alike(self, runs: Sequence[Finished]) -> list[Finished]:
         """Runs of one task that differ only in the setting and the seed."""
-        alike = _largest_set(runs, self.varied, self.setting)
+        alike = self._largest_set(runs, self.varied)
         if not self.pairs_kinds:
             return alike
         varied = tuple(key for key in self.varied if key not in _ORIGIN)
         of_kinds = ([run for run in alike if run.kind == kind] for kind in KIND_NAMES)
-        chosen = [
-            run for own in of_kinds for run in _largest_set(own, varied, self.setting)
-        ]
+        chosen = [run for own in of_kinds for run in self._largest_set(own, varied)]
         weights = [_weight(run) for run in chosen if _weight(run)]
         if not weights:
             return chosen
         # Of several lambdas, the one of most runs, or else the nearest to the paper's.
         usual = max(weights, key=lambda w: (weights.count(w), -abs(w - AUX_LM_WEIGHT)))
         return [run for run in chosen if _weight(run) in (0, usual)]
+
+    def _largest_set(
+        self, runs: Sequence[Finished], varied: tuple[str, ...]
+    ) -> list[Finished]:
+        """The largest set of runs of one task that differ only in `varied` and seeds.
+
+        It has the most settings, at each number of training examples if that is varied;
+        among equals, the most training examples, then the most runs.
+        """
+        sizes, origins = "data.max_train_examples" in varied, "init_from" in varied
+        sets: dict[str, list[Finished]] = {}
+        for run in runs:
+            # Digests of training examples differ with their number, all digests with
+            # the tokenizer.
+            settings = run.settings(by_content=not (sizes or origins))
+            if origins:
+                settings["majority"] = run.result.get("majority")
+            elif sizes:
+                settings["dev"] = saved_digests(run.result).get("dev examples")
+            same = {k: v for k, v in settings.items() if not k.startswith(varied)}
+            sets.setdefault(json.dumps(same, sort_keys=True), []).append(run)
+
+        def rank(alike: list[Finished]) -> tuple[int, float, int]:
+            values = {(self.setting(run), _size(run) if sizes else 0) for run in alike}
+            size = max(run.config.data.max_train_examples or math.inf for run in alike)
+            return len(values), size, len(alike)
+
+        return max(sets.values(), key=rank, default=[])
 
     def lacking(self, scores: "pd.DataFrame") -> list[str]:
         """The settings that the paper has and no run of ours."""
@@ -223,11 +244,8 @@ class Comparison(NamedTuple):
                     linestyle=LINES[number % len(LINES)],
                     label=f"{_cell(name)} {_BY[self.by]}",
                 )
-            axes.set(xlabel=self.label, ylabel=with_unit(metric))
             axes.set_xticks(settings, [f"{setting:g}" for setting in settings])
-            axes.set_title(title, parse_math=False)
-            axes.grid(alpha=0.3)
-            legend_beside(axes)
+            name_panel(axes, title, self.label, metric)
         return figure
 
 
@@ -246,48 +264,6 @@ def _cell(value: object) -> str:
     return escape(value) if isinstance(value, str) else f"{value:,}"
 
 
-def _by_task(runs: Sequence[Finished]) -> list[list[Finished]]:
-    """The runs of each task, in the order of the tasks' first runs."""
-    tasks: dict[str, list[Finished]] = {}
-    for run in runs:
-        tasks.setdefault(run.task, []).append(run)
-    return list(tasks.values())
-
-
-def _largest_set(
-    runs: Sequence[Finished],
-    varied: tuple[str, ...],
-    setting: Callable[[Finished], Setting | None],
-) -> list[Finished]:
-    """The largest set of runs that differ only in some keys and in seeds.
-
-    Args:
-      runs: of one task.
-      varied: keys, or prefixes of keys, in which runs of a set may differ.
-      setting: that of a run. The set with the most settings is chosen, at each number
-        of training examples if that is varied; among equals, the one with the most
-        training examples, then with the most runs.
-    """
-    sizes, origins = "data.max_train_examples" in varied, "init_from" in varied
-    sets: dict[str, list[Finished]] = {}
-    for run in runs:
-        # Training examples differ with their number, all examples with the tokenizer.
-        settings = run.settings(by_content=not (sizes or origins))
-        if origins:
-            settings["majority"] = run.result.get("majority")
-        elif sizes:
-            settings["dev"] = saved_digests(run.result).get("dev examples")
-        same = {k: v for k, v in settings.items() if not k.startswith(varied)}
-        sets.setdefault(json.dumps(same, sort_keys=True), []).append(run)
-
-    def rank(alike: list[Finished]) -> tuple[int, float, int]:
-        values = {(setting(run), _size(run) if sizes else 0) for run in alike}
-        size = max(run.config.data.max_train_examples or math.inf for run in alike)
-        return len(values), size, len(alike)
-
-    return max(sets.values(), key=rank, default=[])
-
-
 def _weight(run: Finished) -> float:
     return run.config.head.aux_lm_weight
 
@@ -295,10 +271,6 @@ def _weight(run: Finished) -> float:
 def _size(run: Finished) -> int:
     """Training examples, which may be fewer than were asked for."""
     return run.result.get("train_examples", 0)
-
-
-def _layers(run: Finished) -> int | None:
-    return None if run.is_from_scratch else run.layers_transferred
 
 
 def _ablation(run: Finished) -> str | None:
@@ -329,7 +301,7 @@ _ALL = (
         suite="layer_transfer",
         label="layers transferred",
         column="layers: {}",
-        setting=_layers,
+        setting=lambda run: None if run.is_from_scratch else run.layers_transferred,
         varied=("transfer_layers",),
         by="split",
         paper="The paper's curves, as others have read them off its figure to about a "

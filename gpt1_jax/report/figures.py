@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Curve = tuple[Sequence[int], Sequence[float]]  # tokens or updates, and values
+
 # --- losses ---------------------------------------------------------------------
 
 
-def pretraining_loss(
-    losses: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
-) -> "Figure":
+def pretraining_loss(losses: Mapping[str, Mapping[str, Curve]]) -> "Figure":
     """Draws training and validation loss of runs, each with a colour and a marker.
 
     Args:
@@ -59,17 +59,13 @@ def pretraining_loss(
 
 # --- fine-tuned runs ------------------------------------------------------------
 
-_PANELS = 2  # panels in a row
-
 
 class DevScores(NamedTuple):
     """The scores on the dev split of runs that differ in their seed alone."""
 
     title: str  # of the task
     metric: str
-    curves: Mapping[
-        str, tuple[Sequence[int], Sequence[float]]
-    ]  # updates, scores; by run
+    curves: Mapping[str, Curve]  # by run
     baselines: Mapping[str, float]  # scores that have to be beaten, by name
 
 
@@ -83,35 +79,27 @@ def dev_scores(tasks: Sequence[DevScores]) -> "Figure":
         for number, (name, (steps, scores)) in enumerate(curves.items()):
             marker = MARKERS[number % len(MARKERS)]
             axes.plot(steps, [*map(points, scores)], marker=marker, label=name)
-        axes.set(xlabel="updates", ylabel=with_unit(metric))
         label_updates(axes, [each for steps, _ in curves.values() for each in steps])
-        axes.set_title(title, parse_math=False)
-        axes.grid(alpha=0.3)
-        legend_beside(axes)
+        name_panel(axes, title, "updates", metric)
     return figure
 
 
 def dev_score_rows(tasks: Sequence[DevScores]) -> list[dict[str, Any]]:
     """The numbers of `dev_scores`, as they are shown; baselines have no step."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for title, metric, curves, baselines in tasks:
-        of_task = {"task": title, "metric": metric}
-        for name, (steps, scores) in {
-            **{name: ([None], [score]) for name, score in baselines.items()},
-            **curves,
-        }.items():
-            rows += [
-                {**of_task, "run": name, "step": step, "score": shown}
-                for step, shown in zip(
-                    steps, map(METRICS[metric].shown, scores), strict=True
-                )
-            ]
+        points = METRICS[metric].shown
+        levels = {name: ([None], [score]) for name, score in baselines.items()}
+        for name, (steps, scores) in {**levels, **curves}.items():
+            of_curve = {"task": title, "metric": metric, "run": name}
+            for step, score in zip(steps, scores, strict=True):
+                rows.append({**of_curve, "step": step, "score": points(score)})
     return rows
 
 
 def make_panels(number: int) -> tuple["Figure", Sequence["Axes"]]:
     """A figure of some panels, two in a row."""
-    columns = min(_PANELS, number)
+    columns = min(2, number)
     rows = math.ceil(number / columns)
     figure = new_figure(5 * columns, 0.4 + 2.6 * rows)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
@@ -120,12 +108,11 @@ def make_panels(number: int) -> tuple["Figure", Sequence["Axes"]]:
     return figure, grid[:number]
 
 
-def legend_beside(axes: "Axes") -> None:
-    """Names the lines of a panel, right of it, where the legend covers nothing."""
+def name_panel(axes: "Axes", title: str, label: str, metric: str) -> None:
+    """Names a panel, its axes and, right of it, where nothing is covered, its lines."""
+    unit = " x 100" if METRICS[metric].in_points else ""
+    axes.set(xlabel=label, ylabel=f"{metric}{unit}")
+    axes.set_title(title, parse_math=False)
+    axes.grid(alpha=0.3)
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
     axes.legend(**place, frameon=False, handlelength=3.5)
-
-
-def with_unit(metric: str) -> str:
-    """The name of a metric, with what its values were multiplied by."""
-    return f"{metric} x 100" if METRICS[metric].in_points else metric

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Mapping
 
-from etils import epath
-
 from gpt1_jax.interop.repository import describe_folder
 from gpt1_jax.model import costs
 from gpt1_jax.report.markdown import code_block, counted, escape, markdown_table
@@ -45,13 +43,14 @@ def model_card(run: Pretrained, before: int = 0) -> str:
       run: the pre-trained run.
       before: tokens that were read before the run, as `tokens_before` returns them.
     """
-    config, model = run.config, run.model
+    config, folder, here = run.config, run.folder, os.getcwd()
+    place = folder.relative_to(here) if folder.is_relative_to(here) else folder
     tokenizer = config.tokenizer.kind
     facts = {
-        "folder": escape(_place(run.folder)),
+        "folder": escape(str(place)),
         "model": _model(run),
         "tokenizer": f"{_TOKENIZERS.get(tokenizer) or escape(tokenizer)}, "
-        f"{model.vocab_size:,} entries",
+        f"{run.model.vocab_size:,} entries",
     }
     if not run.sessions and not run.records:
         facts["training"] = "not recorded: these parameters were saved from a script"
@@ -76,12 +75,6 @@ def model_card(run: Pretrained, before: int = 0) -> str:
         after = f", continuing “{prompt}”" if prompt else ""
         parts += [f"A sample at the last evaluation{after}:", code_block(sample)]
     return "\n\n".join(parts)
-
-
-def _place(folder: epath.Path) -> str:
-    """A path, relative if it is below the working directory."""
-    here = os.getcwd()
-    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _model(run: Pretrained) -> str:

@@ -20,8 +20,6 @@ _NOTES = (
     "score of the training examples, and a linear model of words and pairs of words."
 )
 
-_RIGHT_IN_BOLD = "examples by true label (lines) and predicted, right ones bold."
-
 
 def own_results(runs: Sequence[Finished]) -> str:
     """The scores of runs on tasks of one's own, and confusion matrices, as Markdown.
@@ -44,24 +42,20 @@ def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
     curves = []
     for (name, start), own in _by_line(runs).items():
         metric = next(filter(METRICS.__contains__, own[0].result["dev"]))
-        found = {
-            f"seed {run.config.seeds[0]}": _curve(run, f"valid_{metric}") for run in own
-        }
+        found = {}
+        for run in own:
+            records = read_metrics(run.folder / METRICS_FILE)
+            points = [(r["step"], r.get(f"valid_{metric}")) for r in records]
+            if known := [(step, value) for step, value in points if value is not None]:
+                steps, values = zip(*known, strict=True)
+                found[f"seed {run.config.seeds[0]}"] = steps, values
         named = {"most frequent label": "majority", "bag of words": "bag_of_words"}
         scores = {k: (own[0].result.get(v) or {}).get(metric) for k, v in named.items()}
         beaten = {k: score for k, score in scores.items() if score is not None}
         title = name if start == VARIANTS["pretrained"] else f"{name}, {start}"
-        if known := {name: curve for name, curve in found.items() if curve[0]}:
-            curves.append(DevScores(title, metric, known, beaten))
+        if found:
+            curves.append(DevScores(title, metric, found, beaten))
     return curves
-
-
-def _curve(run: Finished, metric: str) -> tuple[list[int], list[float]]:
-    """The steps of a metric's records, and its values."""
-    file = run.folder / METRICS_FILE
-    records = read_metrics(file) if file.exists() else []
-    known = [(r["step"], r[metric]) for r in records if r.get(metric) is not None]
-    return [step for step, _ in known], [value for _, value in known]
 
 
 def _by_line(runs: Sequence[Finished]) -> dict[tuple[str, str], list[Finished]]:
@@ -71,39 +65,42 @@ def _by_line(runs: Sequence[Finished]) -> dict[tuple[str, str], list[Finished]]:
     lines: dict[tuple[str, str], list[Finished]] = {}
     for run, number in zip(runs, numbers, strict=True):
         name = f"{run.title} ({number + 1})" if run.task in several else run.title
-        lines.setdefault((name, _start(run)), []).append(run)
+        start = f"{run.layers_transferred} of {run.model.depth} layers"
+        if run.is_from_scratch or run.is_whole:
+            start = VARIANTS["scratch" if run.is_from_scratch else "pretrained"]
+        lines.setdefault((name, start), []).append(run)
     return dict(sorted(lines.items()))
-
-
-def _start(run: Finished) -> str:
-    """What a run took over: nothing, all layers, or some of them."""
-    if run.is_from_scratch or run.is_whole:
-        return VARIANTS["scratch" if run.is_from_scratch else "pretrained"]
-    return f"{run.layers_transferred} of {run.model.depth} layers"
 
 
 def _rows(name: str, start: str, runs: Sequence[Finished]) -> Iterable[list[str]]:
     """A line for each metric of runs that differ in seed alone."""
-    first = runs[0]
-    for metric in filter(METRICS.__contains__, first.result["dev"]):
-        found = {
-            part: [run.result.get(part) or {} for run in runs]
+    for metric in filter(METRICS.__contains__, runs[0].result["dev"]):
+        dev, majority, bag_of_words, test = (
+            [run.result.get(part) or {} for run in runs]
             for part in ("dev", "majority", "bag_of_words", "test")
-        }
-        beaten = []
-        for part in ("majority", "bag_of_words"):
-            values = _values(found[part], metric)
-            beaten.append(spread(values[: None if len(set(values)) > 1 else 1], metric))
-        dev, test = (
-            [_score(found[split], metric), _number(found[split])]
-            for split in ("dev", "test")
         )
-        yield [escape(name), start, metric, dev[0], *beaten, dev[1], *test]
+        yield [
+            escape(name),
+            start,
+            metric,
+            _score(dev, metric),
+            _baseline(majority, metric),
+            _baseline(bag_of_words, metric),
+            _number(dev),
+            _score(test, metric),
+            _number(test),
+        ]
 
 
 def _values(scores: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
     known = (each.get(metric) for each in scores)
     return [METRICS[metric].shown(value) for value in known if value is not None]
+
+
+def _baseline(scores: Iterable[Mapping[str, Any]], metric: str) -> str:
+    """The score of a baseline; it has a spread if it is not the same for all runs."""
+    values = _values(scores, metric)
+    return spread(values if len(set(values)) > 1 else values[:1], metric)
 
 
 def _score(scores: Sequence[Mapping[str, Any]], metric: str) -> str:
@@ -132,7 +129,10 @@ def _confusion(run: Finished) -> str:
     else:
         return ""
     seed = run.config.seeds[0]
-    title = f"{escape(run.task)}, {split} split, seed {seed}: {_RIGHT_IN_BOLD}"
+    title = (
+        f"{escape(run.task)}, {split} split, seed {seed}: examples by true label "
+        "(lines) and predicted, right ones bold."
+    )
     rows = [
         [
             labels[true],

@@ -5,11 +5,10 @@ that a user's matplotlibrc neither changes nor breaks it. Figures that a noteboo
 from `report.figures` and `report.notebook_figures` follow the user's style instead.
 """
 
-import contextlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from etils import epath
@@ -99,15 +98,19 @@ def save_figure(
     Returns:
       The path; None if there is no picture.
     """
-    with _warned_if_failing(path):
+    try:
         if rows is not None:
             import pandas as pd
 
             numbers = pd.DataFrame(rows).to_csv(None, index=False, lineterminator="\n")
             write_whole(path.with_suffix(".csv"), numbers)
         write_whole(path, render_figure(draw, path.suffix, str(path)))
-        return path
-    return None
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        reason = f"{type(error).__name__}: {lines[0]:.200}"
+        say(f"WARNING: no figure {path}: {reason}")
+        return None
+    return path
 
 
 def render_figure(
@@ -130,11 +133,8 @@ def render_figure(
     import matplotlib.style
     from matplotlib.font_manager import get_font_names
 
-    installed = set(get_font_names())
-    users = [
-        each for each in matplotlib.rcParams["font.sans-serif"] if each in installed
-    ]
-    fonts = {"font.family": ["DejaVu Sans", *users]}
+    installed, users = set(get_font_names()), matplotlib.rcParams["font.sans-serif"]
+    fonts = {"font.family": ["DejaVu Sans", *filter(installed.__contains__, users)]}
     file = io.BytesIO()
     with (
         matplotlib.style.context(["default", {**STYLE, **fonts, **(style or {})}]),
@@ -157,17 +157,6 @@ def render_figure(
             "font that has it in matplotlibrc, as font.sans-serif."
         )
     return file.getvalue()
-
-
-@contextlib.contextmanager
-def _warned_if_failing(path: epath.Path) -> Iterator[None]:
-    """Says in one line that a figure failed, and goes on."""
-    try:
-        yield
-    except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        reason = f"{type(error).__name__}: {lines[0]:.200}"
-        say(f"WARNING: no figure {path}: {reason}")
 
 
 # --- styles of a page -----------------------------------------------------------

@@ -8,7 +8,7 @@ import re
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpt1_jax.config import JOBS
@@ -74,6 +74,10 @@ def make_report(
       suffix: of the files of pictures, ".png", ".svg" or ".pdf".
     """
     comparisons = [_comparison(runs, each) for each in COMPARISONS.values()]
+    models = [
+        _titled(name, model_card(run, tokens_before(run, runs.pretrained)))
+        for name, run in short_names(runs.pretrained).items()
+    ]
     sections = [
         ReportSection("Fine-tuning", _own_results(runs)),
         ReportSection("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
@@ -82,20 +86,15 @@ def make_report(
         comparisons[-1],
         ReportSection("Pre-training", _pretraining(runs)),
         ReportSection("Fine-tuning over updates", _dev_curves(runs)),
-        ReportSection("Models", _models(runs), folded=True),
+        ReportSection("Models", models, folded=True),
         ReportSection("Configurations", _configurations(runs), folded=True),
         ReportSection("Versions", [_versions(runs)]),
     ]
     reproduces = bool(_on_whole_data(runs)) or any(study.note for study in runs.studies)
-    counts = [
-        counted(len(runs.pretrained), "pre-trained run"),
-        counted(len(runs.finetuned), "finished fine-tuned run"),
-        *(
-            counted(len(evaluations), f"{study.title} evaluation")
-            for study, evaluations in runs.studies.items()
-        ),
-    ]
-    counts = [count for count in counts if not count.startswith("0 ")]
+    found: list[tuple[Sequence[Any], str]] = [(runs.pretrained, "pre-trained run")]
+    found += [(runs.finetuned, "finished fine-tuned run")]
+    found += [(own, f"{study.title} evaluation") for study, own in runs.studies.items()]
+    counts = [counted(len(own), noun) for own, noun in found if own]
     version = package_versions()["gpt1_jax"]
     what, scores = _OF_THE_PAPER if reproduces else _OF_ONES_OWN
     introduction = (
@@ -112,8 +111,7 @@ def _title(runs: ReportedRuns, reproduces: bool) -> str:
         return "A reproduction of GPT-1"
     names = [*short_names(runs.pretrained), *(run.task for run in runs.finetuned)]
     names = list(dict.fromkeys(names)) or [study.title for study in runs.studies]
-    more = len(names) - _MOST_NAMES
-    named = ", ".join(names[:_MOST_NAMES])
+    named, more = ", ".join(names[:_MOST_NAMES]), len(names) - _MOST_NAMES
     return f"{named} and {more} more" if more > 0 else named
 
 
@@ -129,71 +127,62 @@ def _missing(runs: Sequence[Finished], preset: str, what: str) -> list[Block]:
     if not (begun and what):
         return []
     kind = "transformer" if preset == "ablations" else begun[0].kind
-    flags = [f"--config.init_from={_origin_of(begun, kind)}"]
+    flags = [f"--config=configs/finetune.py:{preset}"]
+    flags.append(f"--config.init_from={_origin_of(begun, kind)}")
     if preset == "ablations":
         flags.append(f"--config.suite.lstm_init_from={_origin_of(begun, 'lstm')}")
     seeds = sorted({run.config.seeds[0] for run in begun})
     flags.append(f"--config.seeds={','.join(map(str, seeds))}")
-    return [missing(what, make_command(f"finetune.py:{preset}", *flags))]
+    command = " \\\n    ".join(map(shlex.quote, flags))
+    return [missing(what, f"python -m gpt1_jax.main {command}")]
 
 
 def _origin_of(runs: Sequence[Finished], kind: str) -> str:
     """The pre-trained run of a kind that runs start from, or else a preset's."""
-    presets = {"transformer": "quickstart", "lstm": "lstm"}
+    preset = "lstm" if kind == "lstm" else "quickstart"
     known = (run.config.init_from for run in runs if run.kind == kind)
-    return describe_folder(next(known, f"runs/pretrain/{presets[kind]}"))
-
-
-def make_command(file: str, *flags: str) -> str:
-    """The command of a file in `configs/`, with flags, one on each line."""
-    quoted = map(shlex.quote, (f"--config=configs/{file}", *flags))
-    return "python -m gpt1_jax.main " + " \\\n    ".join(quoted)
+    return describe_folder(next(known, f"runs/pretrain/{preset}"))
 
 
 # --- pre-trained models ---------------------------------------------------------
-
-
-def _models(runs: ReportedRuns) -> list[Block]:
-    return [
-        f"### {escape(name)}\n\n{model_card(run, tokens_before(run, runs.pretrained))}"
-        for name, run in short_names(runs.pretrained).items()
-    ]
 
 
 def _pretraining(runs: ReportedRuns) -> list[Block]:
     named = {n: run for n, run in short_names(runs.pretrained).items() if run.records}
     if not named:
         return []
-    losses = {}
+    losses: dict[str, dict[str, figures.Curve]] = {}
+    rows: list[dict[str, Any]] = []
     for name, run in named.items():
+        losses[name] = {}
         # A curve continues the one of the run that it started from.
         before = tokens_before(run, runs.pretrained)
-        losses[name] = {
-            "training": _over_tokens(run, "loss", before),
-            "validation": _over_tokens(run, "valid_loss", before),
-        }
+        for split, metric in (("training", "loss"), ("validation", "valid_loss")):
+            steps, values = run.series(metric)
+            tokens = [before + step * run.tokens_per_step for step in steps]
+            losses[name][split] = tokens, values
+            rows += [
+                {"run": name, "split": split, "tokens": number, "loss": loss}
+                for number, loss in zip(tokens, values, strict=True)
+            ]
+    known = {name: run.last("valid_loss") for name, run in named.items()}
     last = "; ".join(
-        f"{name}: {of_run['validation'][1][-1]:.3f}"
-        for name, of_run in losses.items()
-        if of_run["validation"][1]
+        f"{k}: {loss:.3f}" for k, loss in known.items() if loss is not None
     )
+    sizes = sorted({run.model.vocab_size for run in named.values()})
+    guesses = " or ".join(f"{math.log(size):.2f}" for size in sizes)
     picture = Picture(
         "pretraining",
         "Training and validation loss over the tokens read. Last validation loss in "
         f"nats per token: {last or 'none yet'}. A model that knows nothing has the "
-        f"logarithm of its vocabulary's size, {_untrained(named.values())}.",
+        f"logarithm of its vocabulary's size, {guesses}.",
         functools.partial(figures.pretraining_loss, losses),
-        [
-            {"run": name, "split": split, "tokens": tokens, "loss": loss}
-            for name, of_run in losses.items()
-            for split, curve in of_run.items()
-            for tokens, loss in zip(*curve, strict=True)
-        ],
+        rows,
     )
     header = ["run", "hardware", "validation, nats per token", "updates", "tokens"]
     header += ["time", "in training steps", "tokens per second", "MFU"]
-    rows = [_speed(name, run) for name, run in named.items()]
-    table = markdown_table(header, rows, text_columns=2)
+    speeds = [_speed(name, run) for name, run in named.items()]
+    table = markdown_table(header, speeds, text_columns=2)
     note = (
         "Time is that of the programs that trained, from their start to their end, "
         "with compilation, evaluation and checkpoints; steps done again after a crash "
@@ -204,24 +193,10 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
     return [table, note, picture]
 
 
-def _untrained(runs: Iterable[Pretrained]) -> str:
-    """The losses of uniform guesses at the vocabularies of runs."""
-    sizes = {run.model.vocab_size for run in runs}
-    return " or ".join(f"{math.log(size):.2f}" for size in sorted(sizes))
-
-
 def short_names(runs: Sequence[Pretrained]) -> dict[str, Pretrained]:
     """Runs by names that tell them apart."""
     folders = [{"init_from": run.folder, "kind": run.model.kind} for run in runs]
     return dict(zip(run_names(folders), runs, strict=True))
-
-
-def _over_tokens(
-    run: Pretrained, metric: str, before: int
-) -> tuple[list[float], list[float]]:
-    """Tokens read at each record of a metric, and its values."""
-    steps, values = run.series(metric)
-    return [before + step * run.tokens_per_step for step in steps], values
 
 
 def _speed(name: str, run: Pretrained) -> list[str]:
@@ -281,12 +256,11 @@ def by_origin(runs: Sequence[Finished]) -> dict[Origin, list[Finished]]:
     }
     groups: dict[Origin, list[Finished]] = {}
     for run in runs:
-        origins = [_origin(run)]
+        origins = []
         if run.is_from_scratch:
             own = run.architecture
-            alike = [each for each, other in architectures.items() if other == own]
-            origins = alike or origins
-        for origin in origins:
+            origins = [each for each, other in architectures.items() if other == own]
+        for origin in origins or [_origin(run)]:
             groups.setdefault(origin, []).append(run)
     names = Counter(origin._replace(digest="") for origin in groups)
     return {
@@ -376,24 +350,15 @@ def as_in_paper(runs: Sequence[Finished]) -> list[Finished]:
     transferred. Of runs that differ only in seed and in the number of training examples
     that was asked for, those on the most are kept.
     """
-    chosen: dict[str, list[Finished]] = {}
+    chosen: dict[str, dict[float, list[Finished]]] = {}  # by settings, then by number
     for run in runs:
         usual = run.config.head.aux_lm_weight == AUX_LM_WEIGHT
         if usual and (run.is_from_scratch or run.is_whole):
             settings = run.settings(by_content=False)
-            del settings["data.max_train_examples"]
-            alike = json.dumps(settings, sort_keys=True)
-            chosen.setdefault(alike, []).append(run)
-
-    def size(run: Finished) -> float:
-        return run.config.data.max_train_examples or math.inf  # 0: all
-
-    return [
-        run
-        for alike in chosen.values()
-        for run in alike
-        if size(run) == max(map(size, alike))
-    ]
+            number = settings.pop("data.max_train_examples") or math.inf  # 0: all
+            alike = chosen.setdefault(json.dumps(settings, sort_keys=True), {})
+            alike.setdefault(number, []).append(run)
+    return [run for alike in chosen.values() for run in alike[max(alike)]]
 
 
 def row_differences(runs: Sequence[Finished]) -> list[str]:
@@ -413,8 +378,16 @@ def row_differences(runs: Sequence[Finished]) -> list[str]:
         if len(rows) > 1:
             facts = _apart([_facts(run) for run in rows.values()])
             if len({tuple(each.values()) for each in facts}) < len(rows):
-                contents = _apart([_contents(run) for run in rows.values()])
-                facts = [f | c for f, c in zip(facts, contents, strict=True)]
+                digests = [saved_digests(run.result).items() for run in rows.values()]
+                contents = [
+                    {
+                        f"content of {escape(k)}": v[:12]
+                        for k, v in each
+                        if k != "origin"
+                    }
+                    for each in digests
+                ]
+                facts = [f | c for f, c in zip(facts, _apart(contents), strict=True)]
             title = escape(rows[0].title)
             body = [
                 [f"{title} ({number + 1})", *map(_value, each.values())]
@@ -427,18 +400,13 @@ def row_differences(runs: Sequence[Finished]) -> list[str]:
 
 def _facts(run: Finished) -> dict[str, Any]:
     """The settings and the origin of a run, as numbers and names."""
-    counts = {"training": run.result.get("train_examples")}
-    counts |= {split: run.result.get(split, {}).get("n") for split in ("dev", "test")}
     settings = run.settings(by_content=False).items()
     return {
-        **{f"{split} examples": number for split, number in counts.items()},
+        "training examples": run.result.get("train_examples"),
+        "dev examples": run.result.get("dev", {}).get("n"),
+        "test examples": run.result.get("test", {}).get("n"),
         **{k: v for k, v in settings if not k.startswith(IN_COLUMNS)},
     }
-
-
-def _contents(run: Finished) -> dict[str, str]:
-    digests = saved_digests(run.result).items()
-    return {f"content of {escape(k)}": v[:12] for k, v in digests if k != "origin"}
 
 
 def _apart(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -458,13 +426,10 @@ def _comparison(runs: ReportedRuns, compared: Comparison) -> ReportSection:
             continue
         blocks.append(f"### {heading}")
         if compared.has_figure:
-            picture = Picture(
-                _picture_name(compared.suite, blocks),
-                f"Scores over {compared.label}; the numbers are in the table.",
-                functools.partial(compared.draw, scores),
-                scores,
-            )
-            blocks.append(picture)
+            name = _picture_name(compared.suite, blocks)
+            alt = f"Scores over {compared.label}; the numbers are in the table."
+            draw = functools.partial(compared.draw, scores)
+            blocks.append(Picture(name, alt, draw, scores))
         blocks.append(compared.table(scores))
         columns = ", ".join(compared.lacking(scores))
         what = f"runs for {columns} in the table above" if columns else ""
@@ -488,12 +453,10 @@ def origins_compared(
     groups = by_origin(
         [r for r in runs if not _is_partial(r) and compared.setting(r) is not None]
     )
-    if not compared.pairs_kinds:
-        return [(origin.heading, own) for origin, own in groups.items()]
     lstms = [origin for origin in groups if origin.kind == "lstm"]
     others = [origin for origin in groups if origin.kind != "lstm"]
-    if not (lstms and others):
-        return [(origin.heading, groups[origin]) for origin in groups]
+    if not (compared.pairs_kinds and lstms and others):
+        return [(origin.heading, own) for origin, own in groups.items()]
     return [
         (
             f"{origin.heading}; LSTM: {escape(lstm.init_from)}",
@@ -523,13 +486,10 @@ def _of_studies(runs: ReportedRuns) -> list[ReportSection]:
             where = f", in {escape(str(each.folder))}" if several else ""
             blocks.append(f"### Of {' and '.join(each.origins)}{where}")
             if study.figure:
-                picture = Picture(
-                    _picture_name(study.picture, blocks),
-                    f"{study.heading or study.title}; the numbers are in the table.",
-                    functools.partial(study.figure, each.scores),
-                    each.scores,
-                )
-                blocks.append(picture)
+                name = _picture_name(study.picture, blocks)
+                alt = f"{study.heading or study.title}; the numbers are in the table."
+                draw = functools.partial(study.figure, each.scores)
+                blocks.append(Picture(name, alt, draw, each.scores))
             table = study.table(each.scores, each.config)
             blocks.append(re.sub("(?m)^### ", "#### ", table))
         if study.note:
@@ -551,11 +511,10 @@ def _configurations(runs: ReportedRuns) -> list[Block]:
         title = f"Fine-tuning: {counted(len(runs.finetuned), 'run')}"
         configs = [run.config for run in runs.finetuned]
         blocks.append(_titled(title, describe_configs(configs)))
-    for study, evaluations in runs.studies.items():
-        for evaluation in evaluations:
-            name = study.title[:1].upper() + study.title[1:]
-            title = f"{name}: {evaluation.config.init_from}"
-            blocks.append(_titled(title, describe_config(evaluation.config)))
+    for each in itertools.chain(*runs.studies.values()):
+        name = each.study.title[:1].upper() + each.study.title[1:]
+        title = f"{name}: {each.config.init_from}"
+        blocks.append(_titled(title, describe_config(each.config)))
     return blocks
 
 
@@ -594,8 +553,8 @@ def describe_configs(configs: Sequence[FinetuneConfig]) -> str:
     """
     keys = {key for config in configs for key in changed_values(config)}
     # Without the names of runs, and the section that tells a suite which runs to make.
+    keys -= {key for key in keys if key.startswith("suite.")}
     keys -= {"preset", "tasks", "seeds"}
-    keys = {key for key in keys if not key.startswith("suite.")}
     flat = [flatten(config.to_dict()) for config in configs]
     chosen = [{key: values[key] for key in sorted(keys)} for values in flat]
     groups: dict[tuple[str, ...], list[FinetuneConfig]] = {}
@@ -637,15 +596,13 @@ def _versions(runs: ReportedRuns) -> Block:
     rows = [["this page", list_versions(package_versions())]]
     for name, run in short_names(runs.pretrained).items():
         rows.append([escape(name), last_versions(run)])
-    counts: Counter[str] = Counter()
-    for tuned in runs.finetuned:
-        sessions = read_sessions(tuned.folder / SESSIONS_FILE)
-        used = list_versions(sessions[-1]["versions"]) if sessions else UNKNOWN
-        counts[used] += 1
+    sessions = [read_sessions(run.folder / SESSIONS_FILE) for run in runs.finetuned]
+    counts = Counter(
+        list_versions(each[-1]["versions"]) if each else UNKNOWN for each in sessions
+    )
     for used, count in counts.items():
         rows.append([counted(count, "fine-tuned run"), used])
-    for study, evaluations in runs.studies.items():
-        for evaluation in evaluations:
-            name = f"{study.title} of {escape(evaluation.config.init_from)}"
-            rows.append([name, list_versions(evaluation.versions)])
+    for each in itertools.chain(*runs.studies.values()):
+        name = f"{each.study.title} of {escape(each.config.init_from)}"
+        rows.append([name, list_versions(each.versions)])
     return markdown_table(["of", "versions"], rows, text_columns=2)

@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.markdown import escape, markdown_table
-from gpt1_jax.report.paper import (
-    GLUE,
-    GLUE_SCORES,
-    PAPER,
-    TABLES,
-    PaperScore,
-)
+from gpt1_jax.report.paper import GLUE, GLUE_SCORES, PAPER, TABLES, PaperScore
 from gpt1_jax.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -37,6 +31,7 @@ _PAPER_COLUMNS = {
 _OURS_ON_DEV = [f"ours, {name} (dev)" for name in VARIANTS.values()]
 _OURS_ON_TEST = [f"ours, {name} (test)" for name in VARIANTS.values()]
 _MAJORITY = "majority baseline (dev)"
+_Points = Mapping[str, list[float]]  # of a line of `paper_table`, by column
 _NOTE = (
     "Ours is measured on the dev splits, and on the test splits whose labels are at "
     "hand; the paper's on the test splits. {} No pre-training is Table 5's, which "
@@ -80,41 +75,30 @@ def score_table(
 
     if variants is None:
         variants = ["scratch" if run.is_from_scratch else "pretrained" for run in runs]
+    columns = ["run", "task", "row", "variant", "seed", "layers", "aux_lm_weight"]
+    columns += ["train_examples", "split", "subset", "n", "metric", "score"]
     rows = []
     numbers = row_numbers(runs)
     for number, (run, variant) in enumerate(zip(runs, variants, strict=True)):
-        of_run = {
-            "run": number,
-            "task": run.task,
-            "row": numbers[number],
-            "variant": variant,
-            "seed": run.config.seeds[0],
-            "layers": run.layers_transferred,
-            "aux_lm_weight": run.config.head.aux_lm_weight,
-            "train_examples": run.result.get("train_examples", 0),
-        }
+        of_run = (
+            number,
+            run.task,
+            numbers[number],
+            variant,
+            run.config.seeds[0],
+            run.layers_transferred,
+            run.config.head.aux_lm_weight,
+            run.result.get("train_examples", 0),
+        )
         for split in ("dev", "train", "test", "majority"):
             whole = run.result.get(split, {})
             for subset, part in {"": whole, **whole.get("subsets", {})}.items():
-                part_of_run = {"split": split, "subset": subset, "n": part.get("n", 0)}
-                rows += [
-                    {
-                        **of_run,
-                        **part_of_run,
-                        "metric": name,
-                        "score": _shown(name, value),
-                    }
-                    for name, value in part.items()
-                    if name in METRICS
-                ]
-    columns = ["run", "task", "row", "variant", "seed", "layers", "aux_lm_weight"]
-    columns += ["train_examples", "split", "subset", "n", "metric", "score"]
+                for name in filter(METRICS.__contains__, part):
+                    value = math.nan if part[name] is None else part[name]
+                    score = METRICS[name].shown(value)
+                    n = part.get("n", 0)
+                    rows.append((*of_run, split, subset, n, name, score))
     return pd.DataFrame(rows, columns=columns)
-
-
-def _shown(metric: str, value: float | None) -> float:
-    """A score as tables show it; NaN if it is not known."""
-    return math.nan if value is None else METRICS[metric].shown(value)
 
 
 def how_to_read(metrics: Iterable[str]) -> str:
@@ -122,12 +106,10 @@ def how_to_read(metrics: Iterable[str]) -> str:
     names = list(dict.fromkeys(metrics))
     others = [name for name in names if not METRICS[name].in_points]
     lower = [name for name in names if not METRICS[name].highest_is_best]
-    text = "or several runs, the median, then the lowest to highest."
+    text = "For several runs, the median, then the lowest to highest."
     if not names or len(others) < len(names):
         left_out = f" but {', '.join(others)}" if others else ""
-        text = f"All values{left_out} are x 100; f{text}"
-    else:
-        text = f"F{text}"
+        text = f"All values{left_out} are x 100; f{text[1:]}"
     return f"{text} Lower is better: {', '.join(lower)}." if lower else text
 
 
@@ -141,15 +123,11 @@ def row_numbers(runs: Sequence[Finished]) -> list[int]:
     numbers = []
     for run in runs:
         of_task = rows.setdefault(run.task, {})
-        key = _key(run.settings(by_content=True), IN_COLUMNS)
+        settings = run.settings(by_content=True).items()
+        same = {k: v for k, v in settings if not k.startswith(IN_COLUMNS)}
+        key = json.dumps(same, sort_keys=True)
         numbers.append(of_task.setdefault(key, len(of_task)))
     return numbers
-
-
-def _key(settings: Mapping[str, Any], leave_out: tuple[str, ...]) -> str:
-    """Settings without keys of some prefixes, in a form that can be compared."""
-    left = {k: v for k, v in settings.items() if not k.startswith(leave_out)}
-    return json.dumps(left, sort_keys=True)
 
 
 def paper_lines(scores: "pd.DataFrame") -> list[PaperScore]:
@@ -185,18 +163,14 @@ def spread(values: Iterable[float], metric: str) -> str:
     known = sorted(value for value in values if not math.isnan(value))
     if not known:
         return "-"
-    middle, *ends = (
-        _number(value, metric)
-        for value in (statistics.median(known), known[0], known[-1])
-    )
-    return f"{middle} ({' to '.join(ends)})" if len(known) > 1 else middle
 
+    def text(value: float) -> str:
+        in_points = METRICS[metric].in_points or abs(value) >= 9.995
+        return f"{value:.1f}" if in_points else f"{value:#.3g}"
 
-def _number(value: float, metric: str) -> str:
-    """One decimal, or three significant digits of values that are not in points."""
-    if METRICS[metric].in_points or abs(value) >= 9.995:
-        return f"{value:.1f}"
-    return f"{value:#.3g}"
+    middle = text(statistics.median(known))
+    ends = f" ({text(known[0])} to {text(known[-1])})"
+    return middle + ends if len(known) > 1 else middle
 
 
 def _where(scores: "pd.DataFrame", **values: Any) -> "pd.DataFrame":
@@ -259,15 +233,13 @@ def results_table(
     if set(scores["variant"]) <= set(VARIANTS):
         parts = [paper_table(scores), *paper_table_notes(scores)]
     else:
-        note = _NOTE_ON_VARIANTS.format(
-            how_to_read(line.metric for line in paper_lines(scores))
-        )
-        parts = [_variants_table(scores), note]
-    lines = []
-    for task, reason in (skipped or {}).items():
-        titles = [line.title for line in PAPER if line.task == task] or [task]
-        lines.append(f"- {', '.join(titles)}: {reason}")
-    if lines:
+        values = how_to_read(line.metric for line in paper_lines(scores))
+        parts = [_variants_table(scores), _NOTE_ON_VARIANTS.format(values)]
+    if skipped:
+        lines = []
+        for task, reason in skipped.items():
+            titles = [line.title for line in PAPER if line.task == task] or [task]
+            lines.append(f"- {', '.join(titles)}: {reason}")
         parts += ["Skipped:", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
@@ -278,58 +250,49 @@ def paper_table(scores: "pd.DataFrame") -> str:
     Args:
       scores: as `score_table` returns them, only of the variants in `VARIANTS`.
     """
-    lines = _rows(scores)
-    points = [_points(own, line) for line, own in lines]
+    rows = [(line, own, _points(own, line)) for line, own in _rows(scores)]
     in_paper = _is_in_paper(scores)
     always = {*_OURS_ON_DEV, _MAJORITY, *(_PAPER_COLUMNS.values() if in_paper else ())}
     order = [*_OURS_ON_DEV, *_OURS_ON_TEST, _MAJORITY, *_PAPER_COLUMNS.values()]
-    titles = [t for t in order if t in always or any(each[t] for each in points)]
+    titles = [t for t in order if t in always or any(points[t] for *_, points in rows)]
     body = []
     for table, heading in TABLES.items():
-        in_table = [n for n, (line, _) in enumerate(lines) if line.table == table]
+        in_table = [row for row in rows if row[0].table == table]
         if in_table and in_paper:
             body.append([f"**{heading}**", *[""] * (len(titles) + 2)])
-        for n in in_table:
-            line, own = lines[n]
-            texts = [spread(points[n][title], line.metric) for title in titles]
+        for line, own, points in in_table:
+            texts = [spread(points[title], line.metric) for title in titles]
             names = [escape(line.title), line.metric, _count_examples(own, line)]
             body.append([*names, *texts])
-    no_points = lines and not any(METRICS[line.metric].in_points for line, _ in lines)
-    if not (no_points or has_several_rows(scores)):
-        averages = _averages([line for line, _ in lines], points, titles)
+    in_points = [METRICS[line.metric].in_points for line, *_ in rows]
+    # A task with several lines has no average, nor have metrics that are no points.
+    if (any(in_points) or not rows) and not scores["row"].any():
+        averages = _averages([(line, points) for line, _, points in rows], titles)
         body.append(["**Average**", "", "", *averages])
     return markdown_table(["task", "metric", "n (dev)", *titles], body, text_columns=2)
 
 
 def _averages(
-    lines: Sequence[PaperScore],
-    points: Sequence[Mapping[str, Sequence[float]]],
-    titles: Iterable[str],
+    rows: Iterable[tuple[PaperScore, _Points]], titles: Iterable[str]
 ) -> list[str]:
     """The means over tasks in points, by column, and how many tasks they are over.
 
     RACE counts as a whole, MNLI as the mean of its halves.
     """
-    tasks: dict[str, list[int]] = {}
-    for number, line in enumerate(lines):
-        has_ours = any(points[number][title] for title in _OURS_ON_DEV)
+    tasks: dict[str, dict[str, _Points]] = {}  # then by subset
+    for line, points in rows:
+        has_ours = any(points[title] for title in _OURS_ON_DEV)
         if has_ours and METRICS[line.metric].in_points:
-            tasks.setdefault(line.task, []).append(number)
+            tasks.setdefault(line.task, {})[line.subset] = points
+    parts = [[own[""]] if "" in own else [*own.values()] for own in tasks.values()]
     means = []
     for title in titles:
-        of_tasks = []
-        for numbers in tasks.values():
-            whole = [number for number in numbers if not lines[number].subset]
-            of_lines = [points[number][title] for number in whole or numbers]
-            if known := [statistics.median(values) for values in of_lines if values]:
-                of_tasks.append(statistics.fmean(known))
-        means.append(mean_of(of_tasks))
+        medians = [
+            [statistics.median(points[title]) for points in own if points[title]]
+            for own in parts
+        ]
+        means.append(mean_of([statistics.fmean(own) for own in medians if own]))
     return means
-
-
-def has_several_rows(scores: "pd.DataFrame") -> bool:
-    """Whether a task has runs that differ in more than seed, origin and layers."""
-    return bool(scores["row"].any())
 
 
 def _rows(scores: "pd.DataFrame") -> list[tuple[PaperScore, "pd.DataFrame"]]:
@@ -344,8 +307,7 @@ def _rows(scores: "pd.DataFrame") -> list[tuple[PaperScore, "pd.DataFrame"]]:
     return [(line, own) for _, line, own in sorted(rows, key=lambda each: each[0])]
 
 
-def _points(scores: "pd.DataFrame", line: PaperScore) -> dict[str, list[float]]:
-    """The values of a line of `paper_table`, by the title of their column."""
+def _points(scores: "pd.DataFrame", line: PaperScore) -> _Points:
     own = _where_line(scores, line)
     return {
         **{
@@ -376,18 +338,15 @@ def _count_examples(scores: "pd.DataFrame", line: PaperScore) -> str:
 
 def paper_table_notes(scores: "pd.DataFrame") -> list[str]:
     """Notes on `paper_table`, and the GLUE scores if all tasks of GLUE are there."""
-    glue = {variant: glue_score(scores, variant) for variant in VARIANTS}
     note = _NOTE if _is_in_paper(scores) else _NOTE_WITHOUT_PAPER
     if {"race", "mnli"} & set(scores["task"]):
         note += _NOTE_ON_PARTS
-    return [
-        note.format(how_to_read(line.metric for line, _ in _rows(scores))),
-        *(
-            f"GLUE score: {score:.1f} ({variant}, dev); the paper's {GLUE} (test)."
-            for variant, score in glue.items()
-            if score is not None
-        ),
-    ]
+    notes = [note.format(how_to_read(line.metric for line, _ in _rows(scores)))]
+    for variant in VARIANTS:
+        if (score := glue_score(scores, variant)) is not None:
+            ours = f"GLUE score: {score:.1f} ({variant}, dev)"
+            notes.append(f"{ours}; the paper's {GLUE} (test).")
+    return notes
 
 
 def _is_in_paper(scores: "pd.DataFrame") -> bool:
@@ -408,7 +367,7 @@ def glue_score(scores: "pd.DataFrame", variant: str) -> float | None:
       runs of one row.
     """
     scores = _where(scores, variant=variant, split="dev")
-    if has_several_rows(scores) or not GLUE_SCORES.keys() <= set(scores["task"]):
+    if scores["row"].any() or not GLUE_SCORES.keys() <= set(scores["task"]):
         return None
     by_run = scores.pivot(
         index=["task", "run"], columns=["metric", "subset"], values="score"
@@ -466,8 +425,3 @@ def run_names(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     if len(set(kinds)) > 1:
         names = [f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True)]
     return names
-
-
-def with_error(value: float, error: float) -> str:
-    """A fraction and its standard error, both in points."""
-    return f"{100 * value:.1f} ± {100 * error:.1f}"
