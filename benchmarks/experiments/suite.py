@@ -147,30 +147,32 @@ def spreads(finetuned: "pd.DataFrame") -> str:
     v, with n fine-tuning seeds each, u and v the variances of both seeds. The last
     column is the upper limit of sqrt(u / v), one-sided, from the distribution of F.
     """
-    import statsmodels.formula.api as smf
     from scipy.stats import f
-    from statsmodels.stats.anova import anova_lm
 
     rows = []
     for task, own in finetuned.groupby("task", sort=False):
         means = [
             _mean_and_range(own[own["kind"] == kind]["score"]) for kind in KIND_NAMES
         ]
-        by_kind, by_member = (
-            smf.ols(f"score ~ C({name})", own).fit() for name in ("kind", "member")
-        )
         row = [str(task), *means]
-        if by_member.df_resid > 0 and by_member.df_model > by_kind.df_model:
-            test = anova_lm(by_kind, by_member).iloc[1]
-            within = by_member.mse_resid
-            seeds = own.groupby("member").size().mean()
-            between = max(test["ss_diff"] / test["df_diff"] - within, 0) / seeds
-            least = f.ppf(1 - LEVEL, test["df_diff"], by_member.df_resid)
-            ratio = max(test["F"] / least - 1, 0) / seeds
+        # Sums of squares around the means of kinds, and of their members.
+        around_kinds, around_members = (
+            ((own["score"] - own.groupby(by)["score"].transform("mean")) ** 2).sum()
+            for by in ("kind", "member")
+        )
+        members = own["member"].nunique()
+        df_between, df_within = members - own["kind"].nunique(), len(own) - members
+        if df_within > 0 and df_between > 0:
+            within = around_members / df_within
+            mean_square = (around_kinds - around_members) / df_between
+            seeds = len(own) / members
+            between = max(mean_square - within, 0) / seeds
+            least = f.ppf(1 - LEVEL, df_between, df_within)
+            ratio = max(mean_square / within / least - 1, 0) / seeds
             row += [
                 f"{between**0.5:.2f}",
                 f"{within**0.5:.2f}",
-                f"{test['F']:.1f} ({test['df_diff']:.0f}, {by_member.df_resid:.0f})",
+                f"{mean_square / within:.1f} ({df_between}, {df_within})",
                 f"{ratio**0.5:.2f}",
             ]
         rows.append(row + ["-"] * (7 - len(row)))
