@@ -79,11 +79,10 @@ class ScoringConfig(EngineConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        runs = split_paths(self.init_from)
-        baselines = list(filter(None, split_paths(self.baseline_init_from)))
-        twice = {place for place in runs if (runs + baselines).count(place) > 1}
+        baselines = filter(None, split_paths(self.baseline_init_from))
+        named = [*split_paths(self.init_from), *baselines]
         require(
-            not twice and len(set(baselines)) == len(baselines),
+            len(set(named)) == len(named),
             f"config.init_from={self.init_from!r} and config.baseline_init_from="
             f"{self.baseline_init_from!r} name a run twice; name different runs, or no "
             "baseline.",
