@@ -24,6 +24,7 @@ from gpt1_jax.config.checks import (
     RunFolder,
     Section,
     Seed,
+    Share,
     different,
     given,
     matches,
@@ -54,6 +55,7 @@ _different_numbers = Limit(
         and len(set(values)) == len(values)
     ),
 )
+_folds = Limit("be 0, or at least 2", lambda value: value != 1)
 _score_range = Limit(
     "be the lowest and the highest score, such as 0,5; or 0,0 if labels are not scores",
     lambda value: -math.inf < value[0] <= value[1] < math.inf,
@@ -105,7 +107,15 @@ class TaskDataConfig(ExamplesConfig):
     max_test_examples: NotNegative[int] = 0  # as of training examples
     # The longest sequence in tokens; 0: the longest the model reads.
     max_seq_len: NotNegative[int] = 0
+    # A custom task without a dev file: the share of the training file that is held out
+    # as one, the same rows for every seed; 0: none.
+    dev_fraction: Share = 0.0
+    # A custom task without a dev file: a run for each of so many parts of the training
+    # file, which holds that part out; 0: none.
+    folds: Annotated[NotNegative[int], _folds] = 0
+    fold: NotNegative[int] = 0  # which part a run holds out, from 1; a suite sets it
     skip_empty: bool = False  # pass over rows whose texts are all empty
+    skip_unlabelled: bool = False  # pass over training and dev rows without a label
     # Leave out longer training and dev examples instead of cutting them.
     drop_long: bool = False
     # Batches are padded to the first of these lengths that fits.
@@ -135,8 +145,11 @@ class CustomTaskConfig(Section):
 
     # The name of the task, in tables and as its default folder.
     name: Free[Annotated[str, _own_name]] = ""
-    # What the model learns: "classification", "similarity" or "multiple_choice".
-    head: Literal["", "classification", "similarity", "multiple_choice"] = ""
+    # What the model learns: "classification", "multilabel" (any number of labels a
+    # row), "similarity" or "multiple_choice".
+    head: Literal[
+        "", "classification", "multilabel", "similarity", "multiple_choice"
+    ] = ""
     # Columns: a text or a pair; with choices, context (and question).
     text: DifferentNames = ()
     # In place of `text`, a text of several columns, "{title} by {author}"; of a pair,
@@ -148,7 +161,15 @@ class CustomTaskConfig(Section):
     labels: DifferentNames = ()  # their names in order; empty: as in the training file
     # The lowest and the highest score; 0,0: labels, not scores.
     score_range: Annotated[tuple[float, float], _score_range] = (0.0, 0.0)
-    metrics: DifferentNames = ()  # the first ranks steps; empty: accuracy or pearson
+    # The first ranks steps; empty: accuracy, micro_f1 of several labels a row, or
+    # pearson of scores.
+    metrics: DifferentNames = ()
+    # Of two labels, the one that F1 is about; empty: the rarer of the training file.
+    positive: Free[str] = ""
+    # How much an example of each label weighs in the loss: "balanced" (inversely to
+    # how frequent it is), or a number for each label; empty: all alike.
+    class_weights: Names = ()
+    calibrate: bool = False  # fit a temperature of the probabilities on the dev split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +198,8 @@ class FinetuneEvalConfig(Section):
     first_epoch_steps: tuple[int, ...] = (1000, 2000, 4000, 8000, 16000, 32000)
     # Random training examples to score at the end (Figure 2, left, dashed); 0: none.
     train_examples: NotNegative[int] = 0
+    # End after so many evaluations in a row without a better score; 0: never.
+    patience: NotNegative[int] = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,16 +209,19 @@ class SuiteConfig(Section):
     section = "suite"
 
     # What to compare on each task: "" nothing, "scratch" runs with and without
-    # pre-training, or an analysis of the paper: "ablations" (Table 5), "layer_transfer"
-    # (Figure 2, left) or "aux_lm_weight".
-    compare: Literal["", "scratch", "ablations", "layer_transfer", "aux_lm_weight"] = ""
+    # pre-training, an analysis of the paper: "ablations" (Table 5), "layer_transfer"
+    # (Figure 2, left) or "aux_lm_weight"; or "train_sizes", numbers of training
+    # examples (a learning curve).
+    compare: Literal[
+        "", "scratch", "ablations", "layer_transfer", "aux_lm_weight", "train_sizes"
+    ] = ""
     # For ablations, the folder of a pre-trained LSTM, also read at `step`; empty: none.
     lstm_init_from: OptionalRunFolder = ""
     # For aux_lm_weight: the values of lambda.
     aux_lm_weights: Annotated[tuple[float, ...], _different_numbers] = (
         *(0.0, 0.25, 0.5, 1.0),
     )
-    # For aux_lm_weight: training examples; 0: all.
+    # For train_sizes and aux_lm_weight: training examples; 0: all.
     train_sizes: Annotated[tuple[int, ...], _different_numbers] = (1000, 4000, 16000, 0)
     keep_checkpoints: bool = False  # False: keep only predictions and scores
 

@@ -448,6 +448,8 @@ class EvalConfig(Section):
     every_steps: Positive[int] = 1000  # updates
     batch_size: Positive[int] = 64  # sequences
     max_batches: NotNegative[int] = 0  # how many to validate on, from the first; 0: all
+    # End after so many evaluations in a row without a lower loss; 0: never.
+    patience: NotNegative[int] = 0
     sample_prompt: str = ""  # text to continue; empty: a new paragraph
     sample_tokens: NotNegative[int] = 64  # 0: no sample
     sample_temperature: Positive[float] = 1.0  # of the softmax that tokens come from

@@ -168,6 +168,6 @@ def _table(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     return [{name: row.get(name, "") for name in columns} for row in rows]
 
 
-def _label_name(task: Task, value: float) -> str | float:
+def _label_name(task: Task, value: Any) -> str | float:
     """The name of a label, or a score as it is."""
     return task.target.labels[int(value)] if task.target.labels else float(value)

@@ -112,13 +112,16 @@ def score_predictions(
     task: Task,
     examples: Sequence[Example],
     predictions: np.ndarray | Sequence[float],
+    probabilities: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Scores predictions.
 
     Args:
       task: the task, which names the metrics.
       examples: the N examples, with their labels and subsets.
-      predictions: [N] label numbers, or scores if the task has no labels.
+      predictions: [N] label numbers, or scores if the task has no labels; of several
+        labels an example, [N, K] whether it has each.
+      probabilities: [N, K] of the labels, for metrics that read them.
 
     Returns:
       `{"n": .., metric: .., ..}`, ready for JSON: first the task's own metrics in

@@ -418,7 +418,8 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
             "describe a task of your own (configs/finetune.py:custom)."
         )
     for name, value in dataclasses.asdict(config.custom).items():
-        if any(value) and name != "label":  # which always has a value
+        given = any(value) if isinstance(value, tuple) else value
+        if given and name != "label":  # which always has a value
             raise UserError(
                 f"config.custom.{name}={value!r} describes a task of your own, but "
                 f"config.tasks={config.tasks}; leave it out, or take "

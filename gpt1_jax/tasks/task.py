@@ -16,6 +16,10 @@ _WITHHELD_LABELS = ("-", "hidden", NO_LABEL)  # as published data marks them
 _ID_COLUMNS = ("idx", "id", "index")  # TFDS', users', the GLUE files'
 
 
+# The number of a label, or of several, or a score.
+Label = int | float | tuple[int, ...]
+
+
 class EmptyText(UserError):
     """A row lacks the text that a task needs."""
 
@@ -31,13 +35,13 @@ class Record(NamedTuple):
 class Example(NamedTuple):
     """A checked example, as text.
 
-    `label` is an index into `Target.labels`, a score if there are no labels, or None if
-    it is unknown.
+    `label` is an index into `Target.labels`, or several, rising, if the target is
+    `multilabel`; a score if there are no labels, or None if it is unknown.
     """
 
     text: tuple[str, ...]  # one for each of `Inputs.text`
     choices: tuple[str, ...]  # empty unless the task is a multiple choice
-    label: int | float | None
+    label: Label | None
     id: str  # the source's own, "" if it has none
     subset: str
     where: str
@@ -168,7 +172,7 @@ def _is_filled(text: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The target of a task: one of several labels, or a score.
+    """The target of a task: one or any number of several labels, or a score.
 
     Attributes:
       labels: the names of the labels, by number; in a multiple choice, names for the
@@ -180,6 +184,8 @@ class Target:
       numbers_are_names: whether the number 3 means the label named "3", if there is
         one, and not the fourth label.
       drop_unlabelled: whether examples without a label are left out of every split.
+      multilabel: whether an example may have several of the labels, or none.
+      positive: of two labels, the number of the one that F1 is about.
     """
 
     labels: tuple[str, ...] = ()
@@ -188,6 +194,8 @@ class Target:
     score_loss: str = "soft_labels"
     numbers_are_names: bool = False
     drop_unlabelled: bool = False
+    multilabel: bool = False
+    positive: int = 1
 
     def read(self, record: Record) -> int | float | None:
         """The label or score of a record; None if it has none or withholds it."""

@@ -21,7 +21,7 @@ from gpt1_jax.data.tokenizers import (
 )
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.batches import EncodedExamples
-from gpt1_jax.tasks.task import Example, Task
+from gpt1_jax.tasks.task import Example, Label, Task
 
 with epy.lazy_imports():  # it takes a moment, and only outputs need it
     from scipy import special
@@ -201,7 +201,7 @@ def _score_classes(task: Task) -> np.ndarray:
     return np.arange(low, high + 1, dtype=np.float32)
 
 
-def targets(task: Task, labels: Sequence[int | float | None]) -> np.ndarray:
+def targets(task: Task, labels: Sequence[Label | None]) -> np.ndarray:
     """Target probabilities or scores of the head.
 
     A label gets probability 1. With "soft_labels", a score y becomes two probabilities:
@@ -216,9 +216,9 @@ def targets(task: Task, labels: Sequence[int | float | None]) -> np.ndarray:
         if label is None:
             continue
         if task.target.labels:
-            row[int(label)] = 1.0
+            row[np.asarray(label, int)] = 1.0
         elif task.target.score_loss == "regression":
-            row[0] = label
+            row[:] = label
         else:
             row[:] = np.maximum(0.0, 1.0 - np.abs(_score_classes(task) - label))
     return rows
