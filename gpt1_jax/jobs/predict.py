@@ -9,6 +9,7 @@ from gpt1_jax.data.files import locate
 from gpt1_jax.data.records import plain_lines, read_input
 from gpt1_jax.data.text_files import split_lines
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.calibration import calibrated
 from gpt1_jax.finetuning.prediction_files import (
     check_columns,
     check_format,
@@ -43,6 +44,7 @@ def run(config: PredictConfig, workdir: str) -> None:
         check_output_file(output, "--config.output=FILE", config.input)
     origin = open_run(kept_run(config.init_from), config.step)
     say_what_is_read(origin)
+    origin = calibrated(origin)
     task, trained = task_of(origin), origin.config
     devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
     if not (origin.folder / RESULTS_FILE).exists():
