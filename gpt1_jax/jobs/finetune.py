@@ -96,7 +96,7 @@ from gpt1_jax.tasks.metrics import METRICS, interval, score_predictions
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
-from gpt1_jax.training.fit import Computation, Evaluation, Run, fit
+from gpt1_jax.training.fit import Computation, Evaluation, Run, check_patience, fit
 from gpt1_jax.training.memory import (
     accumulation_steps,
     check_sharing,
@@ -431,7 +431,7 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> int:
 
     Raises:
       ValueError: if there are too few examples for one batch, or no update at all, or
-        none after the warmup.
+        none after the warmup; or too few evaluations to end a run early.
     """
     per_epoch = num_examples // config.train.batch_size
     if not per_epoch:
@@ -448,7 +448,14 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> int:
     config.optimizer.check_num_steps(
         num_steps, f"{num_examples:,} examples, {per_epoch:,} updates per epoch"
     )
+    early = [step for step in _early_steps(config, per_epoch) if step < num_steps]
+    check_patience(config.eval.patience, len(early) + (num_steps - 1) // per_epoch)
     return num_steps
+
+
+def _early_steps(config: FinetuneConfig, per_epoch: int) -> tuple[int, ...]:
+    """The steps of the first epoch that are evaluated (released code: no other's)."""
+    return tuple(step for step in config.eval.first_epoch_steps if step < per_epoch)
 
 
 def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
@@ -488,8 +495,6 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
     """Prepares one run."""
     data, batches, seed = setup.data, setup.batches, config.seeds[0]
     per_epoch, first = batches.steps_per_epoch, data.task.metrics[0]
-    # Released code: only in the first epoch.
-    early = [step for step in config.eval.first_epoch_steps if step < per_epoch]
     layers = num_transferred(config.transfer_layers, setup.predict.model.depth)
     return Run(
         config=config,
@@ -508,8 +513,9 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
             ),
             best=Best(f"valid_{first}", METRICS[first].highest_is_best),
             every=per_epoch,
-            also=tuple(early),
+            also=_early_steps(config, per_epoch),
             saves=True,
+            patience=config.eval.patience,
         ),
         throughput=Throughput("examples", batches.batch_size),
     )
