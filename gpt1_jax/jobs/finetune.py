@@ -323,7 +323,7 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
     """
     runs = [run for run in runs if run.task.name not in missing]
     tasks = {run.task.name: run.task for run in runs}
-    if len(tasks) < 2:
+    if len({(run.task.name, run.config.data) for run in runs}) < 2:
         return  # it is found out at once
     data = runs[0].config.data
     numbers = {name: count_training_examples(t, data) for name, t in tasks.items()}
@@ -332,7 +332,8 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
         try:
             count_steps(run.config, min(limit or number, number))
         except UserError as error:
-            raise UserError(f"{run.task.title}: {error}") from error
+            of_size = f", {run.variant}" if limit else ""
+            raise UserError(f"{run.task.title}{of_size}: {error}") from error
 
 
 def _repeats(run: SuiteRun, results: Sequence[Result]) -> bool:
@@ -647,12 +648,14 @@ def _summary(
 ) -> str:
     """The tables of `results.md`."""
     runs = suite.finished(results)
-    if runs and all(run.is_own for run in runs) and compare in ("", "scratch"):
-        return own_results(runs)
-    scores = score_table(runs, [run.variant for run, _ in results])
-    text = results_table(scores, skipped)
-    compared = COMPARISONS.get(compare)
-    if compared and not compared.has_figure:
+    own = runs and all(run.is_own for run in runs)
+    if own and compare in ("", "scratch", "train_sizes"):
+        text = own_results(runs)
+    else:
+        scores = score_table(runs, [run.variant for run, _ in results])
+        text = results_table(scores, skipped)
+    if compare in ("ablations", "train_sizes"):
+        compared = COMPARISONS[compare]
         text = f"{compared.table(compared.scores(runs))}\n\n{text}"
     return text
 
