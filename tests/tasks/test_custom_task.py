@@ -578,13 +578,13 @@ def test_a_run_without_a_positive_class_has_f1_of_its_second_label():
 # --- lines on labels and held-out rows ------------------------------------------
 
 
-def described(labels, dev=(0, 0, 1), data=(), **custom):
+def described(train, dev=(0, 0, 1), data=(), **custom):
     """The lines on training and dev examples with these label numbers."""
     config = custom_config("tickets.csv", **custom)
     data = dataclasses.replace(config.data, **dict(data))
     splits = (
         [Example(("a", "b"), (), label, "", "", "") for label in split]
-        for split in (labels, dev)
+        for split in (train, dev)
     )
     return describe_rows(custom_task(config), data, *splits)
 
