@@ -87,7 +87,11 @@ from gpt1_jax.tasks.batches import (
     padded_length,
     padded_lengths,
 )
-from gpt1_jax.tasks.custom_task import class_weights, describe_class_weights
+from gpt1_jax.tasks.custom_task import (
+    class_weights,
+    describe_class_weights,
+    describe_rows,
+)
 from gpt1_jax.tasks.examples import (
     count_training_examples,
     describe_long_examples,
@@ -187,6 +191,10 @@ class _Shared:
             model = finetuned_model(origin, run.config.model)
             seq_lens = padded_lengths(config, model.max_seq_len)
             splits = load_task(task, config, origin.tokenizer, seq_lens[-1])
+            if task.name == CUSTOM_TASK:
+                train, dev = splits["train"].examples, splits["dev"].examples
+                for line in describe_rows(task, config, train, dev):
+                    say(line)
             if long := describe_long_examples(task, splits, seq_lens[-1]):
                 say(f"{task.title}: {long}")
             train = splits["train"].examples
@@ -227,10 +235,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     refuse_name(folder, to_save=True)
     check_optimizer(config.optimizer)
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
-    named = config.custom.labels
     tasks, config = select_tasks(config)
-    if config.custom.labels != named:
-        say(f"Labels: {', '.join(config.custom.labels)}.")
     origin = open_run(config.init_from, config.step)
     say_what_is_read(origin)
     variants = suite_variants(config, origin.model.depth)

@@ -10,11 +10,16 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig, FinetuneConfig
+from gpt1_jax.config.finetune import (
+    CUSTOM_TASK,
+    CustomTaskConfig,
+    FinetuneConfig,
+    TaskDataConfig,
+)
 from gpt1_jax.data.files import is_stream, locate
 from gpt1_jax.data.records import parse_number, require_column
 from gpt1_jax.errors import UserError
@@ -37,6 +42,8 @@ _FORMATTER = string.Formatter()
 _OF_ONE_LABEL = ("classification", "similarity")  # a row, which no choice is
 _BALANCED = "balanced"  # of `custom.class_weights`
 _UNEVEN = 5  # times as many examples of one label as of another
+_FEW = 10  # examples of a label
+_MOST_NAMED = 50  # labels in a line
 _MOST_SCORES = 1000  # outputs of a head that learns scores as soft labels
 
 
@@ -153,6 +160,69 @@ def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -
         f"{rare!r}; --config.custom.class_weights=balanced gives each label the same "
         "weight in the loss."
     )
+
+
+def describe_rows(
+    task: Task, data: TaskDataConfig, train: Sequence[Example], dev: Sequence[Example]
+) -> list[str]:
+    """Lines on the labels of the user's own task, and on rows that are held out.
+
+    Args:
+      task: the task.
+      data: where its examples come from.
+      train: the training examples, all with labels.
+      dev: the dev examples, all with labels.
+    """
+    lines, names = [], task.target.labels
+    if data.holds_out:
+        fold = f" (fold {data.fold} of {data.folds})" if data.fold else ""
+        lines.append(
+            f"Held out of {data.train} as the dev split{fold}: {len(dev):,} rows, "
+            "chosen by text and label, the same for every seed and order of rows."
+        )
+    if not names or task.inputs.choices:
+        return lines
+    of_train, of_dev = _count_examples(task, train), _count_examples(task, dev)
+    counts = [f"{name!r} {of_train[name]:,} + {of_dev[name]:,}" for name in names]
+    about = ""
+    if len(names) == 2:
+        positive = names[task.target.positive]
+        about = f" F1 is of {positive!r} (--config.custom.positive)."
+    if task.target.multilabel:
+        about = f" Without any: {of_train['']:,} + {of_dev['']:,}."
+    lines.append(f"Labels, training + dev: {_first_of(counts)}.{about}")
+    few = [f"{name!r} {of_train[name]}" for name in names if of_train[name] < _FEW]
+    if few:
+        lines.append(
+            f"WARNING: labels with fewer than {_FEW} training examples, which is too "
+            f"few to learn or to score: {_first_of(few)}."
+        )
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(label_key("".join(name.split())), []).append(repr(name))
+    for same in alike.values():
+        if len(same) > 1:
+            lines.append(
+                f"WARNING: the labels {' and '.join(same)} differ only in case, blanks "
+                "or kind; if they mean the same, write them alike."
+            )
+    return lines
+
+
+def _count_examples(task: Task, examples: Sequence[Example]) -> Counter[str]:
+    """How many examples have each label; "" counts those to which none applies."""
+    found = Counter[str]()
+    for example in examples:
+        label = cast(Any, example.label)
+        numbers = label if task.target.multilabel else [label]
+        found.update([task.target.labels[int(number)] for number in numbers] or [""])
+    return found
+
+
+def _first_of(parts: Sequence[str]) -> str:
+    """The parts in one line; of many, the first."""
+    more = f" and {len(parts) - _MOST_NAMED:,} more" if len(parts) > _MOST_NAMED else ""
+    return ", ".join(parts[:_MOST_NAMED]) + more
 
 
 def _has_scores(custom: CustomTaskConfig) -> bool:
