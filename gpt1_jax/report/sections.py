@@ -490,8 +490,9 @@ def origins_compared(
 
 
 def _picture_name(name: str, blocks: Sequence[Block]) -> str:
-    """The name of the next picture; the first has no number."""
-    number = 1 + sum(isinstance(block, Picture) for block in blocks)
+    """The name of the next picture of its kind; the first has no number."""
+    pictures = (block.name for block in blocks if isinstance(block, Picture))
+    number = 1 + sum(each.startswith(name) for each in pictures)
     return f"{name}_{number}" if number > 1 else name
 
 
