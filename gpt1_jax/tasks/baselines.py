@@ -10,7 +10,7 @@ from etils import epy
 from gpt1_jax.tasks.metrics import as_booleans, score_predictions, true_labels
 from gpt1_jax.tasks.task import Example, Task
 
-with epy.lazy_imports():
+with epy.lazy_imports():  # it takes a moment
     from scipy import special
 
 _MOST_EXAMPLES = 50_000  # that a bag of words learns from: tens of seconds
@@ -44,22 +44,28 @@ def majority_baseline(
     return score_predictions(task, dev, predictions, np.tile(shares, (len(dev), 1)))
 
 
-def label_entropy(task: Task, examples: Sequence[Example]) -> float | None:
+def label_entropy(
+    task: Task, examples: Sequence[Example], class_weights: np.ndarray | None = None
+) -> float | None:
     """The loss of a model that knows only how frequent labels are, in nats an example.
 
     Args:
       task: the task.
       examples: their labels are counted; all have one.
+      class_weights: [K], how much a label weighs in the loss; None: all alike.
 
     Returns:
-      The entropy of the labels; None if the task has scores.
+      The entropy of the labels, the mean over them if an example may have several;
+      None if the task has scores.
     """
     if not task.target.labels:
         return None
-    shares = as_booleans(true_labels(task, examples), len(task.target.labels)).mean(0)
-    if task.target.multilabel:  # the mean over labels of yes and no
-        return float(special.entr([shares, 1 - shares]).sum() / len(shares))
-    return float(special.entr(shares).sum())
+    has = as_booleans(true_labels(task, examples), len(task.target.labels))
+    if task.target.multilabel:
+        shares = has.mean(axis=0)
+        return float((special.entr(shares) + special.entr(1 - shares)).mean())
+    counts = has.sum(axis=0) * (1.0 if class_weights is None else class_weights)
+    return float(special.entr(counts / counts.sum()).sum())
 
 
 def fit_bag_of_words(
