@@ -1,6 +1,8 @@
 """The definition of a task: columns, input transformation, labels, metrics, sources."""
 
+import contextlib
 import dataclasses
+import json
 import math
 import re
 import unicodedata
@@ -197,14 +199,19 @@ class Target:
     multilabel: bool = False
     positive: int = 1
 
-    def read(self, record: Record) -> int | float | None:
+    def read(self, record: Record) -> Label | None:
         """The label or score of a record; None if it has none or withholds it."""
         value = record.columns.get(self.column)
-        if is_blank(value):
+        if not self.multilabel and is_blank(value):
             return None
         try:
             if self.score_range:
                 return self._score(record, value)
+            if self.multilabel:
+                names = split_labels(value, record.where)
+                if names is None:
+                    return None
+                return tuple(sorted({self._label_number(record, n) for n in names}))
             return self._label_number(record, value)
         except UserError:  # a task of the user's own may have a label "-" or -1
             if value in _WITHHELD_LABELS:
@@ -354,7 +361,7 @@ class Task:
                 f"{self.target.column!r}; training and scores need one."
             )
         choices = self.inputs.read_choices(record, len(self.target.labels))
-        if choices and label is not None and label >= len(choices):
+        if choices and isinstance(label, int) and label >= len(choices):
             raise UserError(
                 f"{record.where}: label {brief(record.columns[self.target.column])} is "
                 f"none of the example's {len(choices)} choices, which count from 0."
@@ -381,6 +388,27 @@ class Task:
 def is_blank(value: Any) -> bool:
     """Whether a cell holds no label: nothing, NaN or white space."""
     return value is None or value != value or str(value).strip() == ""
+
+
+def split_labels(cell: Any, where: str) -> list[Any] | None:
+    """The labels in a cell that may hold several: a list, or text with "|" between.
+
+    Text may also be a JSON list. There are none in "" and []. A cell without a value
+    has None in place of labels: which apply is not known.
+
+    Raises:
+      UserError: if a label in a list is null or empty.
+    """
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        with contextlib.suppress(ValueError, RecursionError):
+            cell = json.loads(cell)
+    if isinstance(cell, list | tuple):
+        if any(map(is_blank, cell)):
+            raise UserError(f"{where}: one of the labels {brief(cell)} is empty.")
+        return list(cell)
+    if isinstance(cell, str):
+        return [name for name in cell.split("|") if name.strip()]
+    return None if is_blank(cell) else [cell]
 
 
 def label_name(value: Any, where: str) -> str:

@@ -109,7 +109,7 @@ def test_custom_task_with_a_score_range_has_scores(head):
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        (dict(head=""), "--config.custom.head: classification, similarity"),
+        (dict(head=""), "--config.custom.head: classification, multilabel, s"),
         (dict(text=()), r"text=\(\) names 0 columns; .*'classification' takes 1 or 2"),
         (
             dict(text=("a", "b", "c")),
@@ -132,6 +132,10 @@ def test_custom_task_with_a_score_range_has_scores(head):
         (template("{a!r}"), "each text needs a column in braces, by its name alone"),
         (dict(choices=("c", "d")), r"choices=\('c', 'd'\) does not go with the head"),
         (dict(head="multiple_choice"), r"choices=\(\) does not go with the head"),
+        (
+            dict(head="multilabel", score_range=(0.0, 5.0)),
+            r"score_range=\(0\.0, 5\.0\) does not go with the head 'multilabel'",
+        ),
         (dict(labels=("yes",)), r"labels=\('yes',\): there must be at least two"),
         (
             dict(head="multiple_choice", choices=("c", "d", "e")),
@@ -524,3 +528,104 @@ def test_a_configuration_may_pass_empty_rows_over(tmp_path):
     )
     (task,), config = select_tasks(config)
     assert count_training_examples(task, config.data) == 2
+
+
+# --- several labels a row -------------------------------------------------------
+
+
+def several(train="", **overrides):
+    """A task with any number of labels a row."""
+    values = {"head": "multilabel", "text": ("a",), "labels": (), **overrides}
+    return select_tasks(custom_config(train, **values))
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("x", (1,)),
+        ("x|b", (0, 1)),
+        (" b | x |", (0, 1)),
+        ("x|x", (1,)),
+        (["x", "b"], (0, 1)),
+        ('["b"]', (0,)),
+        ("[]", ()),
+        ([], ()),
+        ("", ()),
+        (None, None),
+        ("-", None),
+    ],
+)
+def test_a_row_may_have_several_labels_or_none(training_file, cell, labels):
+    path = training_file(["x", "b|x", ["b"]])
+    (task,), resolved = several(path)
+    assert task.target.labels == resolved.custom.labels == ("b", "x")
+    assert find_task(resolved) == task
+    assert task.target.multilabel and task.inputs.transform == "single"
+    record = Record({"a": "1", "label": cell}, "test.jsonl:1")
+    assert task.check_record(record, needs_label=False).label == labels
+
+
+def test_a_blank_cell_of_a_table_has_none_of_several_labels(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text("a,label\n1,b\n2,\n3,b|x\n")
+    (task,), _ = several(path)
+    assert [each.label for each in load_own(task, path)] == [(0,), (), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("b|c", r"jsonl:1: label 'c' is not one of \['b', 'x'\]; name all with"),
+        (["b", None], r"jsonl:1: one of the labels \['b', None\] is empty"),
+        ([["b"]], r"jsonl:1: label \['b'\] is neither text nor a number"),
+    ],
+)
+def test_several_labels_that_cannot_be_read_are_refused(training_file, cell, message):
+    (task,), _ = several(labels=("b", "x"))
+    with pytest.raises(UserError, match=message):
+        load_own(task, training_file([cell]))
+
+
+# --- of two labels, the one that F1 is about ------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "custom", "positive"),
+    [
+        (["b", "a", "b"], {}, "a"),
+        (["b", "a", "a"], {}, "b"),
+        (["b", "a"], {}, "b"),
+        (["b", "a", "b"], {"positive": "b"}, "b"),
+        (["b", "a", "b"], {"labels": ("b", "a")}, "a"),
+        ([0, 0, 1], {"labels": ("b", "a")}, "a"),
+        (["a", "b", "a", "?"], {"labels": ("b", "a")}, "b"),
+        (["b", "a", "b"], {"head": "similarity"}, "a"),
+    ],
+)
+def test_the_positive_class_is_the_rarer_unless_it_is_named(
+    training_file, labels, custom, positive
+):
+    values = {"labels": (), **custom}
+    (task,), resolved = select_tasks(custom_config(training_file(labels), **values))
+    assert resolved.custom.positive == positive
+    assert task.target.labels[task.target.positive] == positive
+    assert find_task(resolved) == task
+
+
+def test_more_than_two_labels_have_no_positive_class(training_file):
+    path = training_file(["a", "b", "c"])
+    assert select_tasks(custom_config(path, labels=()))[1].custom.positive == ""
+    with pytest.raises(UserError, match=r"positive='a' is for a classification or sim"):
+        select_tasks(custom_config(path, labels=(), positive="a"))
+    with pytest.raises(UserError, match=r"positive='b' is for a classification or sim"):
+        several(labels=("b", "x"), positive="b")
+
+
+def test_a_positive_class_that_is_no_label_is_refused():
+    with pytest.raises(UserError, match="'maybe' is none of the labels 'no' and 'yes'"):
+        select_tasks(custom_config(positive="maybe"))
+
+
+def test_a_run_without_a_positive_class_has_f1_of_its_second_label():
+    """As up to version 1.0."""
+    assert find_task(custom_config()).target.positive == 1
