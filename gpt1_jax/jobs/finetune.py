@@ -20,7 +20,11 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
-from gpt1_jax.finetuning.calibration import TEMPERATURE, fit_temperature
+from gpt1_jax.finetuning.calibration import (
+    ERROR_BEFORE,
+    TEMPERATURE,
+    fit_temperature,
+)
 from gpt1_jax.finetuning.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -94,7 +98,13 @@ from gpt1_jax.tasks.examples import (
     file_digests,
     load_task,
 )
-from gpt1_jax.tasks.metrics import METRICS, interval, score_predictions
+from gpt1_jax.tasks.metrics import (
+    METRICS,
+    calibration_error,
+    interval,
+    score_predictions,
+    true_labels,
+)
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
@@ -540,15 +550,11 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         **digests_record(setup.data.identity(config).digests),
         FILE_DIGESTS: dict(setup.data.file_digests),
     }
-    temperature = 1.0
     for name in ("dev", "test"):
         if name in splits:
             logits = setup.predict(best.params, splits[name])
-            if name == "dev" and config.custom.calibrate:
-                targets, several = splits[name].targets, task.target.multilabel
-                temperature = fit_temperature(logits, targets, several)
-                result[TEMPERATURE] = temperature
-            logits = logits / temperature
+            if config.custom.calibrate:
+                logits = _calibrate(task, name, splits[name], logits, result)
             result[name] = _report(run, name, splits[name].examples, logits)
     if task.name == CUSTOM_TASK:
         result["bag_of_words"] = bag_of_words_baseline(task, train, dev)
@@ -556,6 +562,29 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         predictions, _ = read_outputs(task, setup.predict(best.params, sample))
         result["train"] = score_predictions(task, sample.examples, predictions)
     return result
+
+
+def _calibrate(
+    task: Task,
+    name: str,
+    split: EncodedExamples,
+    logits: np.ndarray,
+    result: dict[str, Any],
+) -> np.ndarray:
+    """The calibrated logits of a split; dev is the first, to fit the temperature.
+
+    The temperature is added to the results, and the calibration error of each split
+    without it.
+    """
+    if name == "dev":
+        several = task.target.multilabel
+        result[TEMPERATURE] = fit_temperature(logits, split.targets, several)
+        result[ERROR_BEFORE] = {}
+    if all(example.label is not None for example in split.examples):
+        _, shares = read_outputs(task, logits)
+        labels = true_labels(task, split.examples)
+        result[ERROR_BEFORE][name] = calibration_error(labels, shares)
+    return logits / result[TEMPERATURE]
 
 
 def _best_step(folder: epath.Path) -> int:

@@ -435,37 +435,6 @@ def test_a_pipeline_labels_batches_as_predict_does(finetuned, tmp_path):
     assert label.tokenizer.pad_token_id == label.model.config.pad_token_id
 
 
-def write_pairs(folder):
-    """A task of one's own with pairs of texts, and some wrong labels."""
-    for seed, split in enumerate(("train", "dev", "test")):
-        made = rows("rte", 40, seed)
-        for row in made[::7]:
-            row["label"] = 1 - row["label"]
-        write_lines(folder / f"{split}.jsonl", made)
-
-
-@pytest.fixture(scope="module")
-def of_pairs(finetune_base, made_once):
-    """A calibrated run on pairs, of sequences of 24 of the 40 tokens."""
-
-    def make(folder):
-        write_pairs(folder)
-        files = {f"data.{s}": str(folder / f"{s}.jsonl") for s in ("train", "dev")}
-        base = {**finetune_base, **files, "data.dir": "", "data.source": "files"}
-        config = finetune_config(
-            "custom",
-            base,
-            custom__head="classification",
-            custom__text=("sentence1", "sentence2"),
-            custom__labels=("no", "yes"),
-            custom__calibrate=True,
-            data__max_seq_len=24,
-        )
-        finetune.run(config, str(folder / "run"))
-
-    return made_once("of_pairs", make) / "run"
-
-
 def code_of_readme(folder):
     """The code that uses a head, as the README has it; returns what it defines."""
     readme = (folder / "README.md").read_text()
