@@ -108,7 +108,7 @@ from gpt1_jax.tasks.metrics import (
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
-from gpt1_jax.training.fit import Computation, Evaluation, Run, fit
+from gpt1_jax.training.fit import Computation, Evaluation, Run, check_patience, fit
 from gpt1_jax.training.memory import (
     accumulation_steps,
     check_sharing,
@@ -338,7 +338,7 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
     """
     runs = [run for run in runs if run.task.name not in missing]
     tasks = {run.task.name: run.task for run in runs}
-    if len(tasks) < 2:
+    if len({(run.task.name, run.config.data) for run in runs}) < 2:
         return  # it is found out at once
     data = runs[0].config.data
     numbers = {name: count_training_examples(t, data) for name, t in tasks.items()}
@@ -347,7 +347,8 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
         try:
             count_steps(run.config, min(limit or number, number))
         except UserError as error:
-            raise UserError(f"{run.task.title}: {error}") from error
+            of_size = f", {run.variant}" if limit else ""
+            raise UserError(f"{run.task.title}{of_size}: {error}") from error
 
 
 def _repeats(run: SuiteRun, results: Sequence[Result]) -> bool:
@@ -447,7 +448,7 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> int:
 
     Raises:
       ValueError: if there are too few examples for one batch, or no update at all, or
-        none after the warmup.
+        none after the warmup; or too few evaluations to end a run early.
     """
     per_epoch = num_examples // config.train.batch_size
     if not per_epoch:
@@ -464,7 +465,14 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> int:
     config.optimizer.check_num_steps(
         num_steps, f"{num_examples:,} examples, {per_epoch:,} updates per epoch"
     )
+    early = [step for step in _early_steps(config, per_epoch) if step < num_steps]
+    check_patience(config.eval.patience, len(early) + (num_steps - 1) // per_epoch)
     return num_steps
+
+
+def _early_steps(config: FinetuneConfig, per_epoch: int) -> tuple[int, ...]:
+    """The steps of the first epoch that are evaluated (released code: no other's)."""
+    return tuple(step for step in config.eval.first_epoch_steps if step < per_epoch)
 
 
 def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
@@ -505,8 +513,6 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
     """Prepares one run."""
     data, batches, seed = setup.data, setup.batches, config.seeds[0]
     per_epoch, first = batches.steps_per_epoch, data.task.metrics[0]
-    # Released code: only in the first epoch.
-    early = [step for step in config.eval.first_epoch_steps if step < per_epoch]
     layers = num_transferred(config.transfer_layers, setup.predict.model.depth)
     return Run(
         config=config,
@@ -525,8 +531,9 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
             ),
             best=Best(f"valid_{first}", METRICS[first].highest_is_best),
             every=per_epoch,
-            also=tuple(early),
+            also=_early_steps(config, per_epoch),
             saves=True,
+            patience=config.eval.patience,
         ),
         throughput=Throughput("examples", batches.batch_size),
     )
@@ -683,12 +690,14 @@ def _summary(
 ) -> str:
     """The tables of `results.md`."""
     runs = suite.finished(results)
-    if runs and all(run.is_own for run in runs) and compare in ("", "scratch"):
-        return own_results(runs)
-    scores = score_table(runs, [run.variant for run, _ in results])
-    text = results_table(scores, skipped)
-    compared = COMPARISONS.get(compare)
-    if compared and not compared.has_figure:
+    own = runs and all(run.is_own for run in runs)
+    if own and compare in ("", "scratch", "train_sizes"):
+        text = own_results(runs)
+    else:
+        scores = score_table(runs, [run.variant for run, _ in results])
+        text = results_table(scores, skipped)
+    if compare in ("ablations", "train_sizes"):
+        compared = COMPARISONS[compare]
         text = f"{compared.table(compared.scores(runs))}\n\n{text}"
     return text
 

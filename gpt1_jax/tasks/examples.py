@@ -18,7 +18,7 @@ lacks 499 training examples; and it stores scores as float32.
 """
 
 import dataclasses
-import itertools
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -631,7 +631,10 @@ def _plain(value: Any) -> Any:
 
 
 def check_new_examples(
-    task: Task, rows: Iterable[tuple[str, str | Mapping[str, Any]]]
+    task: Task,
+    rows: Iterable[tuple[str, str | Mapping[Any, Any]]],
+    *,
+    skip_empty: bool = False,
 ) -> list[Example]:
     """Checks examples to label; labels they already have are ignored.
 
@@ -640,10 +643,11 @@ def check_new_examples(
       rows: where each example is, and its cells by column, or a line of text: the texts
         of the task's columns in order, then of its choices, separated by tabs.
         `read_input` reads them from a file.
+      skip_empty: whether cells without text are passed over, with one warning.
 
     Returns:
-      The examples in order. An example's `id` is the value in the column `idx`, `id`
-      or `index`, or "".
+      The examples in order, each with the number of its row. An example's `id` is the
+      value in the column `idx`, `id` or `index`, or "".
 
     Raises:
       UserError: naming the line of an example that cannot be read, for instance because
@@ -651,15 +655,27 @@ def check_new_examples(
     """
     target = dataclasses.replace(task.target, drop_unlabelled=False)
     task = dataclasses.replace(task, target=target)
-
-    def unlabelled(where: str, row: str | Mapping[str, Any]) -> Record:
+    examples, empty = [], []
+    for number, (where, row) in enumerate(rows):
         cells = _split_line(task, row, where) if isinstance(row, str) else row
-        return Record(
-            {k: v for k, v in cells.items() if k != task.target.column}, where
+        texts = {k: v for k, v in cells.items() if k != target.column}
+        try:
+            example = task.check_record(Record(texts, where), needs_label=False)
+        except EmptyText:
+            if not skip_empty or isinstance(row, str):
+                raise
+            empty.append(where)
+        else:
+            if example is not None:
+                examples.append(example._replace(number=number))
+    if empty:
+        logging.warning(
+            "Rows without text get no prediction: %s of %s, the first %s.",
+            f"{len(empty):,}",
+            f"{number + 1:,}",
+            ", ".join(empty[:3]),
         )
-
-    records = itertools.starmap(unlabelled, rows)
-    return check_records(task, records, needs_label=False)
+    return examples
 
 
 def _split_line(task: Task, line: str, where: str) -> dict[str, Any]:

@@ -155,10 +155,16 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
     assert config.suite.compare == config.preset == preset
     assert config.tasks == tuple(tasks.split())
     assert config.eval.train_examples == train_examples
-    flags = ["suite.train_sizes=50,0", "suite.aux_lm_weights=0,1", "seeds=4"]
-    other = resolve(preset, *flags, init_from="run")
-    assert (other.suite.train_sizes, other.seeds) == ((50, 0), (4,))
-    assert other.suite.aux_lm_weights == (0, 1)
+    other = resolve(preset, "head.dropout=0.2", "seeds=4", init_from="run")
+    assert (other.head.dropout, other.seeds) == (0.2, (4,))
+
+
+def test_the_values_that_a_suite_compares_can_be_set():
+    flags = ["suite.train_sizes=50,0", "suite.aux_lm_weights=0,1"]
+    suite = resolve("aux_lm_weight", *flags, init_from="run").suite
+    assert (suite.train_sizes, suite.aux_lm_weights) == ((50, 0), (0, 1))
+    flags = ["suite.train_sizes=50,0", "suite.compare=train_sizes"]
+    assert resolve("sst2", *flags, init_from="run").suite.train_sizes == (50, 0)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +212,27 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
             ["train_sizes is empty", "'aux_lm_weight'"],
         ),
         (
+            "sst2",
+            {"suite__compare": "train_sizes", "suite__train_sizes": ()},
+            ["train_sizes is empty", "'train_sizes'"],
+        ),
+        (
+            "layer_transfer",
+            {"suite__train_sizes": (100,)},
+            ["train_sizes=(100,) does nothing", "'layer_transfer'", "compare 'train_s"],
+        ),
+        ("sst2", {"suite__train_sizes": (100,)}, ["does nothing", "compare=''; leave"]),
+        (
+            "sst2",
+            {"suite__compare": "train_sizes", "suite__aux_lm_weights": (0.5, 1.0)},
+            ["aux_lm_weights=(0.5, 1.0) does nothing", "compare 'aux_lm_weight'."],
+        ),
+        (
+            "aux_lm_weight",
+            {"suite__lstm_init_from": "lstm"},
+            ["lstm_init_from='lstm' does nothing", "compare 'ablations'."],
+        ),
+        (
             "layer_transfer",
             {"transfer_layers": "3"},
             ["transfer_layers='3'", "'layer_transfer'"],
@@ -214,7 +241,12 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
         (
             "aux_lm_weight",
             {"data__max_train_examples": 9},
-            ["max_train_examples=9", "config.suite.train_sizes"],
+            ["max_train_examples=9", "'aux_lm_weight'", "config.suite.train_sizes"],
+        ),
+        (
+            "sst2",
+            {"suite__compare": "train_sizes", "data__max_train_examples": 9},
+            ["max_train_examples=9", "'train_sizes'", "config.suite.train_sizes"],
         ),
         ("sst2", {"train__num_steps": 5}, ["num_epochs=3.0", "num_steps=5"]),
     ],
@@ -385,9 +417,32 @@ def test_each_lambda_is_paired_with_each_size_the_largest_first():
     }
 
 
-@pytest.mark.parametrize("preset", ["sst2", "ablations", "aux_lm_weight"])
-def test_a_variant_is_a_configuration_that_runs_alone(preset):
-    config = configured(preset, suite__lstm_init_from="runs/lstm")
+@pytest.mark.parametrize("layers", ["all", "3", "none"])
+def test_a_learning_curve_has_each_number_of_training_examples(layers):
+    config = configured(
+        transfer_layers=layers,
+        suite__compare="train_sizes",
+        suite__train_sizes=(100, 0, 2000),
+    )
+    assert named(config) == {
+        "all": {},
+        "size2000": {"data.max_train_examples": 2000},
+        "size100": {"data.max_train_examples": 100},
+    }
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides"),
+    [
+        ("sst2", {}),
+        ("sst2", {"suite__compare": "train_sizes"}),
+        ("ablations", {"suite__lstm_init_from": "runs/lstm"}),
+        ("aux_lm_weight", {}),
+    ],
+    ids=str,
+)
+def test_a_variant_is_a_configuration_that_runs_alone(preset, overrides):
+    config = configured(preset, **overrides)
     for name, variant in suite_variants(config, 2).items():
         again = load(json.loads(json.dumps(variant.to_dict())))
         assert again == variant
