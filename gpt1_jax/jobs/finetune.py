@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from gpt1_jax.config.finetune import (
@@ -19,7 +20,11 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
-from gpt1_jax.finetuning.calibration import TEMPERATURE, fit_temperature
+from gpt1_jax.finetuning.calibration import (
+    ERROR_BEFORE,
+    TEMPERATURE,
+    fit_temperature,
+)
 from gpt1_jax.finetuning.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -98,8 +103,10 @@ from gpt1_jax.tasks.examples import (
 )
 from gpt1_jax.tasks.metrics import (
     METRICS,
+    calibration_error,
     score_in_full,
     score_predictions,
+    true_labels,
     with_all_metrics,
 )
 from gpt1_jax.tasks.paper_tasks import select_tasks
@@ -569,15 +576,11 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         **digests_record(setup.data.identity(config).digests),
         FILE_DIGESTS: dict(setup.data.file_digests),
     }
-    temperature = 1.0
     for name in ("dev", "test"):
         if name in splits:
             logits = setup.predict(best.params, splits[name])
-            if name == "dev" and config.custom.calibrate:
-                targets, several = splits[name].targets, task.target.multilabel
-                temperature = fit_temperature(logits, targets, several)
-                result[TEMPERATURE] = temperature
-            logits = logits / temperature
+            if config.custom.calibrate:
+                logits = _calibrate(task, name, splits[name], logits, result)
             result[name] = _report(run, name, splits[name].examples, logits)
     if is_own:
         score_words = fit_bag_of_words(compared, train)
@@ -592,6 +595,29 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         outputs = read_outputs(task, setup.predict(best.params, sample))
         result["train"] = score_predictions(task, sample.examples, *outputs)
     return result
+
+
+def _calibrate(
+    task: Task,
+    name: str,
+    split: EncodedExamples,
+    logits: np.ndarray,
+    result: dict[str, Any],
+) -> np.ndarray:
+    """The calibrated logits of a split; dev is the first, to fit the temperature.
+
+    The temperature is added to the results, and the calibration error of each split
+    without it.
+    """
+    if name == "dev":
+        several = task.target.multilabel
+        result[TEMPERATURE] = fit_temperature(logits, split.targets, several)
+        result[ERROR_BEFORE] = {}
+    if all(example.label is not None for example in split.examples):
+        _, shares = read_outputs(task, logits)
+        labels = true_labels(task, split.examples)
+        result[ERROR_BEFORE][name] = calibration_error(labels, shares)
+    return logits / result[TEMPERATURE]
 
 
 def _best_step(folder: epath.Path) -> int:

@@ -46,6 +46,7 @@ from gpt1_jax.data.tfds import Opened, open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.batches import EncodedExamples, draw_examples
+from gpt1_jax.tasks.held_out import hold_out
 from gpt1_jax.tasks.task import NO_LABEL, EmptyText, Example, FileLayout, Record, Task
 from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
@@ -78,7 +79,7 @@ def load_task(
       UserError: naming the file and line of a broken example, or a split whose
         examples are all too long; if the dev split is the training split.
     """
-    train, dev = (_load_configured(task, config, split) for split in ("train", "dev"))
+    train, dev = _load_train_and_dev(task, config)
     _refuse_same(task, train, dev)
     try:
         test = _load_configured(task, config, "test")
@@ -220,7 +221,19 @@ def count_training_examples(task: Task, config: TaskDataConfig) -> int:
     Raises:
       MissingData, UserError: as `load_split` does.
     """
+    if config.holds_out:
+        return len(_load_train_and_dev(task, config)[0])
     return len(_load_configured(task, config, "train"))
+
+
+def _load_train_and_dev(
+    task: Task, config: TaskDataConfig
+) -> tuple[list[Example], list[Example]]:
+    """The examples of the training file, and those of dev or held out as such."""
+    train = _load_configured(task, config, "train")
+    if config.holds_out:
+        return hold_out(task, train, config)
+    return train, _load_configured(task, config, "dev")
 
 
 def _load_configured(task: Task, config: TaskDataConfig, split: str) -> list[Example]:
@@ -246,13 +259,16 @@ def file_digests(task: Task, config: TaskDataConfig) -> dict[str, str]:
       config: where its examples are.
 
     Returns:
-      The digests by split; none at all if a file is a pipe, which is read only once.
+      The digests by split, but none of a dev split that is a part of the training
+      file; none at all if a file is a pipe, which is read only once.
 
     Raises:
       MissingData, UserError: as `load_task`, if the files are not there or not clear.
     """
     digests = {}
     for split in SPLITS:
+        if split == "dev" and config.holds_out:
+            continue
         try:
             files = _source_files(task, split, config)
         except MissingData:
@@ -454,9 +470,12 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
 def _own_file(split: str, paths: Mapping[str, str]) -> epath.Path:
     """The user's own file of a split, as `read_own_file` takes it."""
     if not paths.get(split):
+        other = ""
+        if split == "dev":
+            other = ", or hold rows out with --config.data.dev_fraction=0.1"
         raise MissingData(
             f"No file is given for the {split} split; name it with "
-            f"--config.data.{split}=FILE."
+            f"--config.data.{split}=FILE{other}."
         )
     path = locate(paths[split])
     if not path.exists():
