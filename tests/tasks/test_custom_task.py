@@ -521,12 +521,10 @@ def test_one_empty_column_of_several_is_an_empty_piece(tmp_path, how):
 def test_a_configuration_may_pass_empty_rows_over(tmp_path):
     """From the key to the examples."""
     path = tmp_path / "train.csv"
-    path.write_text("text,label\none,no\n,yes\ntwo,yes\n")
+    path.write_text("text,label\none,no\n,yes\ntwo,yes\nthree,no\n")
     config = custom_config(path, text=("text",), labels=())
-    config = dataclasses.replace(
-        config, data=dataclasses.replace(config.data, skip_empty=True)
-    )
-    (task,), config = select_tasks(config)
+    data = dataclasses.replace(config.data, skip_empty=True, dev_fraction=0.5)
+    (task,), config = select_tasks(dataclasses.replace(config, data=data))
     assert count_training_examples(task, config.data) == 2
 
 
