@@ -485,8 +485,11 @@ def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
     others = f" and {len(splits['dev']):,} dev"
     if "test" in splits:
         others = f", {len(splits['dev']):,} dev and {len(splits['test']):,} test"
+    fold = ""
+    if config.data.fold:
+        fold = f", fold {config.data.fold} of {config.data.folds}"
     return (
-        f"{setup.data.task.title}, seed {config.seeds[0]}, from {start}\n"
+        f"{setup.data.task.title}{fold}, seed {config.seeds[0]}, from {start}\n"
         f"{len(splits['train']):,} training{others} examples; "
         f"{len(setup.batches):,} steps of {config.train.batch_size} examples"
     )
@@ -540,6 +543,8 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         **digests_record(setup.data.identity(config).digests),
         FILE_DIGESTS: dict(setup.data.file_digests),
     }
+    if config.data.fold:
+        result["fold"] = config.data.fold
     for name in ("dev", "test"):
         if name in splits:
             logits = setup.predict(best.params, splits[name])
