@@ -35,6 +35,7 @@ from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.runs.signals import Stopped
+from gpt1_jax.training import fit
 
 
 @pytest.fixture
@@ -66,9 +67,13 @@ def test_a_long_run_says_how_long_it_takes(
     corpus = dataclasses.replace(corpus, valid=held_out)
     assert pretrain._how_long(config, run, model, corpus, 12) == ""
     flops = 12 * (128 + 76 / 3) * costs.train_flops_per_token(model, 16)
-    monkeypatch.setattr(pretrain, "_SHORT", 0)
+    monkeypatch.setattr(fit, "_SHORT", 0)
     monkeypatch.setattr(devices, "likely_flops", lambda: flops / seconds)
     assert said in pretrain._how_long(config, run, model, corpus, 12)
+    patient = dataclasses.replace(config.eval, patience=3)
+    at_most = dataclasses.replace(config, eval=patient)
+    takes = pretrain._how_long(at_most, run, model, corpus, 12)
+    assert takes.startswith("Takes: at most about ")
     monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [6])
     half = pretrain._how_long(config, run, model, corpus, 12)
     assert "about 62 days" in half or "about 75 minutes" in half
