@@ -327,6 +327,8 @@ _ALL = (
         by="split",
         splits=("dev", "test", "train"),
         scale="log",
+        note="Smaller training sets are parts of the larger ones. Over several seeds: "
+        "the median, then the lowest to highest.",
     ),
     Comparison(
         title="Weight of the auxiliary objective",

@@ -408,10 +408,11 @@ def _is_out_of_patience(run: Run, host: Host, step: int) -> bool:
     if not agree(len(evaluated) > patience):
         return False
     if evaluated:
+        best, *later = evaluated
         say(
             f"Ending early, at step {step:,} of {run.num_steps:,}: {metric} is best at "
-            f"step {evaluated[0]:,}, and {len(evaluated) - 1} evaluations since then "
-            f"were no better (config.eval.patience={patience})."
+            f"step {best:,}, and no better in {len(later):,} evaluation"
+            f"{'s' * (len(later) > 1)} since (config.eval.patience={patience})."
         )
     return True
 

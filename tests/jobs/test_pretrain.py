@@ -229,7 +229,7 @@ def test_a_run_without_a_lower_loss_ends_early_whether_or_not_it_was_stopped(
     whole, folder = tmp_path / "whole", tmp_path / "stopped"
     pretrain.run(config, str(whole))
     out = capsys.readouterr().out
-    assert "Ending early, at step 8 of 12: valid_loss is best at step 4, and 2 " in out
+    assert "Ending early, at step 8 of 12: valid_loss is best at step 4, and no " in out
     assert f"Done: 8 steps, in {whole}." in out
     for last_step in (3, 6, 8):
         with monkeypatch.context() as patch, pytest.raises(Stopped):
