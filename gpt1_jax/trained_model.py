@@ -28,6 +28,7 @@ from gpt1_jax.data.words import (
     words_in_sentences,
 )
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.calibration import calibrated
 from gpt1_jax.finetuning.prediction_files import (
     check_added,
     name_predictions,
@@ -476,7 +477,7 @@ class TrainedModel:
 @own_settings()
 def load(folder: str, step: int | str = DEFAULT) -> TrainedModel:
     """See `gpt1_jax.load`."""
-    return TrainedModel(open_run(resolve_model(folder), step))
+    return TrainedModel(calibrated(open_run(resolve_model(folder), step)))
 
 
 def _replaced(defaults: Config, values: Mapping[str, Any], *others: str) -> Config:

@@ -20,6 +20,7 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
+from gpt1_jax.finetuning.calibration import TEMPERATURE, fit_temperature
 from gpt1_jax.finetuning.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -86,6 +87,7 @@ from gpt1_jax.tasks.batches import (
     padded_length,
     padded_lengths,
 )
+from gpt1_jax.tasks.custom_task import class_weights, describe_class_weights
 from gpt1_jax.tasks.examples import (
     count_training_examples,
     describe_long_examples,
@@ -187,6 +189,9 @@ class _Shared:
             splits = load_task(task, config, origin.tokenizer, seq_lens[-1])
             if long := describe_long_examples(task, splits, seq_lens[-1]):
                 say(f"{task.title}: {long}")
+            train = splits["train"].examples
+            if weights := describe_class_weights(run.config.custom, train):
+                say(weights)
             digests = self._digests[start], self._files[task.name]
             self._data = TaskData(task, origin, *digests, seq_lens, splits)
             self._key = key
@@ -415,6 +420,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             tokens_to_compile=TOKENS_TO_COMPILE[mesh.devices.flat[0].platform],
             num_steps=num_steps,
             seed=0,
+            class_weights=class_weights(config.custom, examples.examples),
         ),
         predict=predict,
     )
@@ -462,7 +468,8 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     result = _conclude(run, setup)
     lock.check_owned()
     if is_main_process():
-        guess = label_entropy(run.task, setup.data.splits["train"].examples)
+        train = setup.data.splits["train"].examples
+        guess = label_entropy(run.task, train, setup.batches.class_weights)
         plot_loss(folder, "clf_loss", "nats per example", guess, config.figure)
         write_json(folder / RESULTS_FILE, result)
     return result
@@ -533,9 +540,15 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         **digests_record(setup.data.identity(config).digests),
         FILE_DIGESTS: dict(setup.data.file_digests),
     }
+    temperature = 1.0
     for name in ("dev", "test"):
         if name in splits:
             logits = setup.predict(best.params, splits[name])
+            if name == "dev" and config.custom.calibrate:
+                targets, several = splits[name].targets, task.target.multilabel
+                temperature = fit_temperature(logits, targets, several)
+                result[TEMPERATURE] = temperature
+            logits = logits / temperature
             result[name] = _report(run, name, splits[name].examples, logits)
     if task.name == CUSTOM_TASK:
         result["bag_of_words"] = bag_of_words_baseline(task, train, dev)

@@ -13,6 +13,7 @@ from gpt1_jax.data.tables import check_own_table, write_own_table
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.text_files import split_lines
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.calibration import calibrated
 from gpt1_jax.finetuning.prediction_files import (
     check_added,
     prediction_columns,
@@ -55,6 +56,7 @@ def run(config: PredictConfig, workdir: str) -> None:
         check_own_table(output, {}, suffix)
     origin = open_run(kept_run(config.init_from), config.step)
     say_what_is_read(origin)
+    origin = calibrated(origin)
     task, trained = task_of(origin), origin.config
     devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
     if not (origin.folder / RESULTS_FILE).exists():

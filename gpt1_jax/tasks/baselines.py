@@ -4,9 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from etils import epy
 
 from gpt1_jax.tasks.metrics import score_predictions
 from gpt1_jax.tasks.task import Example, Task
+from gpt1_jax.tasks.transforms import targets
+
+with epy.lazy_imports():  # it takes a moment
+    from scipy import special
 
 _MOST_EXAMPLES = 50_000  # that a bag of words learns from: tens of seconds
 
@@ -33,19 +38,29 @@ def majority_baseline(
     return score_predictions(task, dev, np.full(len(dev), answer))
 
 
-def label_entropy(task: Task, examples: Sequence[Example]) -> float | None:
+def label_entropy(
+    task: Task, examples: Sequence[Example], class_weights: np.ndarray | None = None
+) -> float | None:
     """The loss of a model that knows only how frequent labels are, in nats an example.
 
     Args:
       task: the task.
       examples: their labels are counted; all have one.
+      class_weights: [K], how much a label weighs in the loss; None: all alike.
 
     Returns:
-      The entropy of the labels; None if the task has scores.
+      The entropy of the labels, the mean over them if an example may have several;
+      None if the task has scores.
     """
     if not task.target.labels:
         return None
-    shares = np.bincount(_labels(examples)) / len(examples)
+    if task.target.multilabel:
+        shares = targets(task, [example.label for example in examples]).mean(axis=0)
+        return float((special.entr(shares) + special.entr(1 - shares)).mean())
+    labels = _labels(examples)
+    weights = None if class_weights is None else class_weights[labels]
+    counts = np.bincount(labels, weights)
+    shares = counts / counts.sum()
     return float(-sum(share * np.log(share) for share in shares if share))
 
 

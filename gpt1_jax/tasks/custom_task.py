@@ -7,7 +7,9 @@ import dataclasses
 import math
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig, FinetuneConfig
 from gpt1_jax.data.records import parse_number, require_column
@@ -15,6 +17,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
 from gpt1_jax.tasks.task import (
+    Example,
     Inputs,
     Target,
     Task,
@@ -25,6 +28,8 @@ from gpt1_jax.tasks.task import (
 
 _BETWEEN_TEXTS = "|||"  # in a template
 _FORMATTER = string.Formatter()
+_BALANCED = "balanced"  # of `custom.class_weights`
+_UNEVEN = 5  # times as many examples of one label as of another
 _MOST_SCORES = 1000  # outputs of a head that learns scores as soft labels
 
 
@@ -37,6 +42,7 @@ def custom_task(config: FinetuneConfig) -> Task:
     custom = config.custom
     _check_columns(custom)
     _check_labels(custom, config.head.score_loss)
+    _check_class_weights(custom)
     formats, columns = _read_template(custom)
     scored = _has_scores(custom)
     transform: str = custom.head
@@ -81,6 +87,50 @@ def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
         labels = _read_labels(config.data.paths(), custom.label.strip())
     custom = dataclasses.replace(custom, labels=labels)
     return dataclasses.replace(config, custom=custom)
+
+
+def class_weights(
+    custom: CustomTaskConfig, train: Sequence[Example]
+) -> np.ndarray | None:
+    """How much an example of each label weighs in the loss.
+
+    Args:
+      custom: the task, with its labels, as `custom_task` accepts it.
+      train: the training examples, all with a label.
+
+    Returns:
+      [K] float32, or None if all weigh alike. "balanced" is N / (K * count) for a label
+      of `count` of N examples with K different labels, as in scikit-learn.
+    """
+    if not custom.class_weights:
+        return None
+    if custom.class_weights != (_BALANCED,):
+        return np.asarray(custom.class_weights, np.float32)
+    from sklearn.utils.class_weight import compute_class_weight  # takes a second
+
+    labels = np.asarray([example.label for example in train])
+    found, weights = np.unique(labels), np.ones(len(custom.labels), np.float32)
+    weights[found] = compute_class_weight(_BALANCED, classes=found, y=labels)
+    return weights
+
+
+def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -> str:
+    """A line on the weights of labels, or on labels that may need some; "" if none."""
+    if (weights := class_weights(custom, train)) is not None:
+        each = zip(custom.labels, weights, strict=True)
+        return f"Class weights: {', '.join(f'{name!r} {w:.3g}' for name, w in each)}."
+    if custom.head != "classification" or not custom.labels:
+        return ""
+    found, counts = np.unique([each.label for each in train], return_counts=True)
+    most, least = counts.argmax(), counts.argmin()
+    if counts[most] <= _UNEVEN * counts[least]:
+        return ""
+    common, rare = (custom.labels[found[each]] for each in (most, least))
+    return (
+        f"{counts[most]:,} training examples are {common!r} and {counts[least]:,} "
+        f"{rare!r}; --config.custom.class_weights=balanced gives each label the same "
+        "weight in the loss."
+    )
 
 
 def _has_scores(custom: CustomTaskConfig) -> bool:
@@ -167,6 +217,12 @@ def _check_columns(custom: CustomTaskConfig) -> None:
 
 def _check_labels(custom: CustomTaskConfig, score_loss: str) -> None:
     if _has_scores(custom):
+        if custom.calibrate:
+            raise UserError(
+                "config.custom.calibrate=True is for the probabilities of labels, but "
+                f"config.custom.score_range={custom.score_range} makes the labels "
+                "scores; leave it out."
+            )
         if custom.choices:
             raise UserError(
                 f"config.custom.score_range={custom.score_range} does not go with the "
@@ -189,6 +245,30 @@ def _check_labels(custom: CustomTaskConfig, score_loss: str) -> None:
         raise UserError(
             f"config.custom.labels={custom.labels} must name each of the columns "
             f"config.custom.choices={custom.choices}."
+        )
+
+
+def _check_class_weights(custom: CustomTaskConfig) -> None:
+    weights, labels = custom.class_weights, custom.labels
+    if not weights:
+        return
+    key = f"config.custom.class_weights={','.join(weights)!r}"
+    if _has_scores(custom) or custom.head in ("multilabel", "multiple_choice"):
+        what = "scores" if _has_scores(custom) else f"the head {custom.head!r}"
+        raise UserError(
+            f"{key} does not go with {what}: weights are for examples that have one of "
+            "several labels; leave it empty."
+        )
+    if weights == (_BALANCED,):
+        return
+    wrong = [each for each in weights if not parse_number(each) > 0]
+    if wrong or len(weights) != len(labels):
+        problem = f"has {len(weights)} weights"
+        if wrong:
+            problem = f"has {wrong[0]!r}, which is not a number above 0"
+        raise UserError(
+            f"{key} {problem}; give 'balanced', or a number above 0 for each of the "
+            f"{len(labels)} labels in their order: {', '.join(map(repr, labels))}."
         )
 
 

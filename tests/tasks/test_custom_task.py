@@ -7,14 +7,18 @@ import pytest
 from tiny_tasks import finetune_config
 
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.tasks.custom_task import custom_task
+from gpt1_jax.tasks.custom_task import (
+    class_weights,
+    custom_task,
+    describe_class_weights,
+)
 from gpt1_jax.tasks.examples import (
     check_new_examples,
     count_training_examples,
     load_split,
 )
 from gpt1_jax.tasks.paper_tasks import TASKS, find_task, select_tasks
-from gpt1_jax.tasks.task import Record
+from gpt1_jax.tasks.task import Example, Record
 
 LABELS = ("no", "yes")
 BASE = {"init_from": "runs/pretrain/tiny"}
@@ -137,6 +141,22 @@ def test_custom_task_with_a_score_range_has_scores(head):
             dict(head="multiple_choice", choices=("c", "d"), score_range=(0.0, 5.0)),
             r"score_range=\(0\.0, 5\.0\) does not go with the head",
         ),
+        (
+            dict(class_weights=("1", "2", "3")),
+            r"'1,2,3' has 3 weights; .* of the 2 labels in their order: 'no', 'yes'",
+        ),
+        (dict(class_weights=("1", "0")), "has '0', which is not a number above 0"),
+        (dict(class_weights=("1", "inf")), "has 'inf', which is not a number"),
+        (dict(class_weights=("no", "yes")), "has 'no', .* give 'balanced', or a num"),
+        (
+            dict(class_weights=("balanced",), score_range=(0.0, 5.0)),
+            "class_weights='balanced' does not go with scores",
+        ),
+        (
+            dict(class_weights=("1", "2"), head="multiple_choice", choices=("c", "d")),
+            "does not go with the head 'multiple_choice'",
+        ),
+        (dict(calibrate=True, score_range=(0.0, 5.0)), "calibrate=True is for the pro"),
         (dict(metrics=("auc",)), "'auc' is not a metric for a task with 2 labels"),
         (
             dict(metrics=("accuracy", "f1"), labels=("no", "so", "yes")),
@@ -152,6 +172,40 @@ def test_custom_task_with_a_score_range_has_scores(head):
 def test_custom_task_that_does_not_fit_is_refused(overrides, named):
     with pytest.raises(ValueError, match=named):
         select_tasks(custom_config(**overrides))
+
+
+def made(*labels):
+    return [Example(("a",), (), label, "", "", "") for label in labels]
+
+
+def weights_of(train, **custom):
+    custom = custom_config(labels=("a", "b", "c"), **custom).custom
+    found = class_weights(custom, train)
+    return found if found is None else found.tolist()
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    train = made(0, 0, 0, 1, 2, 2, 2, 2)
+    assert weights_of(train) is None
+    balanced = weights_of(train, class_weights=("balanced",))
+    assert balanced == pytest.approx([8 / 9, 8 / 3, 8 / 12])
+    assert weights_of(train, class_weights=("1", "2.5", "3")) == [1.0, 2.5, 3.0]
+    # A label may be absent, for example where a few examples are drawn.
+    some = weights_of(made(0, 2, 2), class_weights=("balanced",))
+    assert (some[0], some[2]) == pytest.approx((3 / 2, 3 / 4)) and some[1] > 0
+
+
+def test_weights_are_said_and_suggested_for_uneven_labels():
+    def said(train, **custom):
+        custom = custom_config(labels=("a", "b", "c"), **custom).custom
+        return describe_class_weights(custom, train)
+
+    even, uneven = made(0, 1, *[2] * 5), made(0, 0, 1, *[2] * 6)
+    assert said(even) == ""
+    assert said(uneven).startswith("6 training examples are 'c' and 1 'b'; --config.cu")
+    numbers = dict(class_weights=("1", "2.5", "3"))
+    assert said(uneven, **numbers) == "Class weights: 'a' 1, 'b' 2.5, 'c' 3."
+    assert said(uneven, head="multiple_choice", choices=("x", "y", "z")) == ""
 
 
 @pytest.mark.parametrize(

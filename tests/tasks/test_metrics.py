@@ -16,6 +16,7 @@ from sklearn.metrics import (
     matthews_corrcoef,
     precision_recall_fscore_support,
 )
+from tiny_tasks import changed
 
 from gpt1_jax.tasks.baselines import (
     bag_of_words_baseline,
@@ -212,6 +213,11 @@ def test_the_frequencies_of_labels_have_a_loss():
     by_hand = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert label_entropy(CLASSES, examples([1, 1, 1, 0])) == pytest.approx(by_hand)
     assert label_entropy(CLASSES, examples([1])) == 0
+    weighted = label_entropy(CLASSES, examples([1, 1, 1, 0]), np.float32([3, 1]))
+    assert weighted == pytest.approx(math.log(2))
+    several = changed(CLASSES, "target", multilabel=True)
+    found = label_entropy(several, examples([(0, 1), (1,), (1,), ()]))
+    assert found == pytest.approx(by_hand)
     assert label_entropy(SCORES, examples([2.5])) is None
 
 
