@@ -148,7 +148,7 @@ def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -
     if (weights := class_weights(custom, train)) is not None:
         each = zip(custom.labels, weights, strict=True)
         return f"Class weights: {', '.join(f'{name!r} {w:.3g}' for name, w in each)}."
-    if custom.head != "classification" or not custom.labels:
+    if custom.head not in _OF_ONE_LABEL or not custom.labels:
         return ""
     found, counts = np.unique([each.label for each in train], return_counts=True)
     most, least = counts.argmax(), counts.argmin()
@@ -358,7 +358,7 @@ def _check_class_weights(custom: CustomTaskConfig) -> None:
     if not weights:
         return
     key = f"config.custom.class_weights={','.join(weights)!r}"
-    if _has_scores(custom) or custom.head in ("multilabel", "multiple_choice"):
+    if _has_scores(custom) or custom.head not in _OF_ONE_LABEL:
         what = "scores" if _has_scores(custom) else f"the head {custom.head!r}"
         raise UserError(
             f"{key} does not go with {what}: weights are for examples that have one of "
