@@ -626,7 +626,8 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
                 "bag_of_words": score_words and score_words(test),
             }
     if sample := _train_sample(config, setup.data):
-        outputs = read_outputs(task, setup.predict(best.params, sample))
+        logits = setup.predict(best.params, sample) / result.get(TEMPERATURE, 1.0)
+        outputs = read_outputs(task, logits)
         result["train"] = score_predictions(task, sample.examples, *outputs)
     return result
 

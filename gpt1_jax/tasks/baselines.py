@@ -60,12 +60,12 @@ def label_entropy(
     """
     if not task.target.labels:
         return None
-    has = as_booleans(true_labels(task, examples), len(task.target.labels))
-    if task.target.multilabel:
-        shares = has.mean(axis=0)
-        return float((special.entr(shares) + special.entr(1 - shares)).mean())
-    counts = has.sum(axis=0) * (1.0 if class_weights is None else class_weights)
-    return float(special.entr(counts / counts.sum()).sum())
+    labels = as_booleans(true_labels(task, examples), len(task.target.labels))
+    weights = None if class_weights is None else labels @ class_weights
+    shares = np.average(labels, axis=0, weights=weights)
+    if task.target.multilabel:  # the mean over labels of yes and no
+        return float(special.entr([shares, 1 - shares]).sum() / len(shares))
+    return float(special.entr(shares).sum())
 
 
 def fit_bag_of_words(
