@@ -214,8 +214,7 @@ class _Shared:
             seq_lens = padded_lengths(config, model.max_seq_len)
             splits = load_task(task, config, origin.tokenizer, seq_lens[-1])
             if task.name == CUSTOM_TASK:
-                train, dev = splits["train"].examples, splits["dev"].examples
-                for line in describe_rows(task, config, train, dev):
+                for line in describe_rows(task, config, splits):
                     say(line)
             if long := describe_long_examples(task, splits, seq_lens[-1]):
                 say(f"{task.title}: {long}")
