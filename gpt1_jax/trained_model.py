@@ -6,7 +6,7 @@ import itertools
 import operator
 import pkgutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import DEFAULT, check_encodable
 from gpt1_jax.config.reading import DEFAULT_WORDS, ReadingConfig, WordsConfig
 from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
+from gpt1_jax.data.records import check_names
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
     ReadingWindow,
@@ -27,6 +28,12 @@ from gpt1_jax.data.words import (
     words_in_sentences,
 )
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.calibration import calibrated
+from gpt1_jax.finetuning.prediction_files import (
+    check_added,
+    name_predictions,
+    prediction_columns,
+)
 from gpt1_jax.finetuning.predictor import predict_examples, task_of
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader
@@ -43,6 +50,10 @@ from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.tasks.examples import check_new_examples
+from gpt1_jax.tasks.task import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _STATES = {"with_logits": False, "few_programs": True}
 # Imported by name, so that the study can be left out.
@@ -332,24 +343,30 @@ class TrainedModel:
     @own_settings()
     def predict(
         self,
-        texts: Iterable[str | Sequence[str] | Mapping[str, Any]],
+        texts: Any,
         batch_size: int = 64,
-    ) -> list[dict[str, Any]]:
+    ) -> Any:
         """Labels texts with a fine-tuned model.
 
         Args:
-          texts: for each example the text, or the texts of the task's columns and
-            choices in order, or a mapping of columns to texts.
+          texts: a `pandas.DataFrame` with the task's columns; or an iterable of
+            examples: the text of each, or the texts of the task's columns and choices
+            in order, or a mapping of columns to texts.
           batch_size: how many to compute together.
 
         Returns:
-          For each example its "label" with the "probabilities" of all labels, or its
-          "score" if the task has scores.
+          For each example its "label", a list if there may be several, with the
+          "probabilities" of all labels, or its "score" if the task has scores. Of a
+          DataFrame another: its index and columns, "prediction" and for each label
+          "P(LABEL)"; these are empty in rows without text, which one warning counts.
 
         Raises:
-          UserError: if the run was not fine-tuned, or an example lacks a text.
+          UserError: if the run was not fine-tuned, an example lacks a text, or the
+            DataFrame has a column that would be added.
         """
         task = task_of(self.run)
+        if hasattr(texts, "assign"):  # a DataFrame; pandas need not be imported
+            return self._predict_frame(task, texts, batch_size)
         columns = (*task.inputs.text, *task.inputs.choices)
         rows = (
             (f"texts[{number}]", _columns(columns, each, f"texts[{number}]"))
@@ -360,15 +377,37 @@ class TrainedModel:
             return []
         found = predict_examples(self.run, self._all_params, task, examples, batch_size)
         names = task.target.labels
+        answers = name_predictions(task, examples, found[0])
         return [
             {
-                "label": names[int(prediction)],
+                "label": answer,
                 "probabilities": dict(zip(names, map(float, row), strict=True)),
             }
             if names
-            else {"score": float(prediction)}
-            for prediction, row in zip(*found, strict=True)
+            else {"score": answer}
+            for answer, row in zip(answers, found[1], strict=True)
         ]
+
+    def _predict_frame(
+        self, task: Task, frame: "pd.DataFrame", batch_size: int
+    ) -> "pd.DataFrame":
+        """The DataFrame with predictions; see `predict`."""
+        names = [each.strip() if isinstance(each, str) else each for each in frame]
+        check_names(names, "the DataFrame")
+        check_added(names, task, "the DataFrame")
+        plain = frame.astype(object).where(frame.notna(), None)
+        rows = (
+            (f"row {label!r}", dict(zip(names, cells, strict=True)))
+            for label, *cells in plain.itertuples(name=None)
+        )
+        examples = check_new_examples(task, rows, skip_empty=True)
+        labels = task.target.labels
+        found = np.zeros(0), np.zeros((0, len(labels)))
+        if examples:
+            found = predict_examples(
+                self.run, self._all_params, task, examples, batch_size
+            )
+        return frame.assign(**prediction_columns(task, len(frame), examples, *found))
 
     @own_settings()
     def save(self, folder: str) -> None:
@@ -438,7 +477,7 @@ class TrainedModel:
 @own_settings()
 def load(folder: str, step: int | str = DEFAULT) -> TrainedModel:
     """See `gpt1_jax.load`."""
-    return TrainedModel(open_run(resolve_model(folder), step))
+    return TrainedModel(calibrated(open_run(resolve_model(folder), step)))
 
 
 def _replaced(defaults: Config, values: Mapping[str, Any], *others: str) -> Config:

@@ -127,6 +127,37 @@ class TaskDataConfig(ExamplesConfig):
     # padding is left in.
     unpadded_sizes: NotNegative[int] = 16
 
+    def __post_init__(self):
+        super().__post_init__()
+        held_out = f"config.data.dev_fraction={self.dev_fraction}"
+        if self.folds:
+            held_out = f"config.data.folds={self.folds}"
+        require(
+            self.source == "files" or not (self.dev_fraction or self.folds),
+            f"{held_out} divides the training file of a task of your own "
+            "(configs/finetune.py:custom); published tasks have a dev split.",
+        )
+        require(
+            not (self.dev_fraction and self.folds),
+            f"{held_out} does not go with config.data.dev_fraction="
+            f"{self.dev_fraction}, as each holds out a dev split; leave one at 0.",
+        )
+        require(
+            not self.dev or not (self.dev_fraction or self.folds),
+            f"{held_out} holds rows of the training file out as the dev split, but "
+            f"config.data.dev={self.dev!r} names one; leave one of the two out.",
+        )
+        require(
+            self.fold <= self.folds,
+            f"config.data.fold={self.fold} is none of the parts of the training file; "
+            f"config.data.folds={self.folds} is their number.",
+        )
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether the dev split is a part of the training file."""
+        return bool(self.dev_fraction or self.fold)
+
     def longest(self, model_max_seq_len: int) -> int:
         """Longest sequence in tokens, for a model that reads `model_max_seq_len`."""
         return self.max_seq_len or model_max_seq_len

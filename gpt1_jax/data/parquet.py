@@ -1,4 +1,13 @@
-"""Parquet files, read a few rows at a time by pyarrow, only in this module."""
+"""Parquet files, read a few rows at a time and written whole, by pyarrow.
+
+Only this module imports it.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from gpt1_jax.data.records import Rows, check_names
 from gpt1_jax.data.text_files import open_file, unpacked_name
@@ -61,3 +70,40 @@ def read_rows(name: str, column: str = "") -> Rows:
                 f"{name} cannot be read as Parquet ({reason}), from row {number + 1} "
                 "on; it may be damaged or encrypted; fetch or write it again."
             ) from error
+
+
+def check_columns(columns: Mapping[str, Sequence[Any]], name: str) -> None:
+    """Refuses columns that no Parquet file can hold.
+
+    Raises:
+      UserError: naming the file and the column.
+    """
+    for column, values in columns.items():
+        _make_array(column, values, name)
+
+
+def format_columns(columns: Mapping[str, Sequence[Any]], name: str) -> bytes:
+    """The bytes of a Parquet file; in an array of floats, NaN stands for null.
+
+    Args:
+      columns: values by column, all of a column of one kind.
+      name: the file, for messages.
+
+    Raises:
+      UserError: as `check_columns`.
+    """
+    arrays = {key: _make_array(key, each, name) for key, each in columns.items()}
+    file = io.BytesIO()
+    parquet.write_table(pyarrow.table(arrays), file)
+    return file.getvalue()
+
+
+def _make_array(column: str, values: Sequence[Any], name: str) -> Any:
+    try:
+        return pyarrow.array(values, from_pandas=isinstance(values, np.ndarray))
+    except _DAMAGED as error:
+        reason = str(error).partition("\n")[0].rstrip(" .:")
+        raise UserError(
+            f"{name} cannot hold the column {column!r}, as its values are not all of "
+            f"one kind ({reason}); write a .jsonl or .csv file instead."
+        ) from error

@@ -1,10 +1,14 @@
-"""Writes arrays to .npz and .h5 and tables to .csv, .tsv and .npz, row by row."""
+"""Writes arrays to .npz and .h5 and tables to .csv, .tsv and .npz, row by row.
+
+Also a user's own table with columns added to it, as .csv, .tsv, .jsonl or .parquet.
+"""
 
 import abc
 import collections
 import contextlib
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -13,12 +17,14 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
+from etils import epath
 
-from gpt1_jax.data.files import whole_file
-from gpt1_jax.errors import from_extra
+from gpt1_jax.data.files import format_json, is_remote, whole_file, write_whole
+from gpt1_jax.data.records import parse_number
+from gpt1_jax.errors import find_named, from_extra
 
 # --- files of arrays: .npz, which NumPy reads, and .h5, HDF5's ----------------
 
@@ -222,14 +228,14 @@ class _TextTable(TableWriter):
         # Cells with either character that ends a line of the writer are quoted.
         lines = SimpleNamespace(write=lambda line: file.write(f"{line[:-2]}\n"))
         csv_writer = csv.writer(lines, lineterminator="\r\n")
-        self._write = self._write_tsv if suffix == ".tsv" else csv_writer.writerow
+        self.write = self._write_tsv if suffix == ".tsv" else csv_writer.writerow
 
     def append(self, rows: Iterable[Row]) -> None:
         for row in rows:
             if not self._begun:
                 self._begun = True
-                self._write(row)
-            self._write(map(cell, row.values()))
+                self.write(row)
+            self.write(map(cell, row.values()))
 
     def _write_tsv(self, cells: Iterable[str]) -> None:
         self._file.write("\t".join(_GAPS.sub(" ", each) for each in cells) + "\n")
@@ -248,3 +254,84 @@ class _ArrayTable(TableWriter):
                 self._arrays.append(name, np.asarray(values, kind))
             else:
                 self._arrays.append(name, [cell(value) for value in values])
+
+
+# --- tables of a user: .csv, .tsv, .jsonl and .parquet ----------------------------
+
+OWN_TABLES = (".jsonl", ".tsv", ".csv", ".parquet")
+_BEGINS_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+Columns = Mapping[str, Sequence[Any]]  # all with the same number of rows
+
+
+def check_own_table(path: epath.Path, columns: Columns, suffix: str) -> None:
+    """Refuses columns that `write_own_table` cannot write, before any work.
+
+    Raises:
+      MissingPackage: naming the package that writes Parquet.
+      UserError: naming the column.
+    """
+    if suffix == ".parquet":
+        _parquet(path).check_columns(columns, str(path))
+
+
+def write_own_table(path: epath.Path, columns: Columns, suffix: str) -> None:
+    """Writes a user's table, with values as they were read.
+
+    Args:
+      path: the file, local or in a bucket; it is written whole or not at all.
+      columns: what rows hold: text, numbers, dates, lists, dictionaries, or a tuple of
+        labels. None and NaN are empty.
+      suffix: of `OWN_TABLES`. A `.jsonl` has null for what is empty. A `.csv` or `.tsv`
+        has an empty cell, labels with "|" between them, and JSON for lists and
+        dictionaries. In these two, a text that a spreadsheet would run as a formula
+        begins with "'", unless it is a number; a `.tsv` has no quotes, and a space for
+        each tab or line end in a cell.
+    """
+    if suffix == ".parquet":
+        write_whole(path, _parquet(path).format_columns(columns, str(path)))
+        return
+    rows: Iterator[tuple[Any, ...]] = zip(*columns.values(), strict=True)
+    with _open_text(path) as file:
+        if suffix == ".jsonl":
+            for row in rows:
+                values = (None if each != each else each for each in row)
+                named = dict(zip(columns, values, strict=True))
+                line = format_json(named, ensure_ascii=False, default=str)
+                file.write(f"{line}\n")
+        else:
+            table = _TextTable(file, suffix)
+            for row in itertools.chain([tuple(columns)], rows):
+                table.write(map(_harmless_cell, row))
+
+
+@contextlib.contextmanager
+def _open_text(path: epath.Path) -> Iterator[TextIO]:
+    """A file to write text to, whole or not at all; one in a bucket is made at once."""
+    if is_remote(path):
+        file = io.StringIO()
+        yield file
+        write_whole(path, file.getvalue())
+    else:
+        with (
+            whole_file(Path(path)) as partial,
+            partial.open("w", encoding="utf-8", newline="") as local,
+        ):
+            yield local
+
+
+def _harmless_cell(value: Any) -> str:
+    """A value as the text of a cell that no spreadsheet runs."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, tuple):
+        value = "|".join(value)
+    elif isinstance(value, list | dict):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    text = str(value)
+    is_formula = text.startswith(_BEGINS_FORMULA) and math.isnan(parse_number(text))
+    return f"'{text}" if is_formula else text
+
+
+def _parquet(path: epath.Path) -> Any:
+    needed_by, otherwise = f"{path}, a Parquet file,", "write a .jsonl or .csv file"
+    return find_named("gpt1_jax.data.parquet", needed_by, otherwise)

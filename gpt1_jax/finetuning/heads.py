@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.finetuning.unpad import Unpadded, Unpadding
@@ -29,6 +30,7 @@ class Head(NamedTuple):
     per_choice: bool  # one output for each of the C sequences, K = C
     dropout: float  # dropout rate on the head's input
     extract_token: int  # the head reads the state where it first occurs
+    multilabel: bool = False  # an output for each label is a decision of its own
 
 
 @own_settings()
@@ -94,15 +96,22 @@ def apply(
     return logits.reshape(num_examples, head.num_outputs), output
 
 
-def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
+def classification_loss(
+    logits: jax.Array, targets: jax.Array, multilabel: bool = False
+) -> jax.Array:
     """L2 (eq. 4): the cross-entropy in nats, averaged over examples.
 
-    A single column of logits is a regression, whose loss is the squared error.
+    A single column of logits is a regression, whose loss is the squared error. Several
+    labels an example have the binary cross-entropy, averaged over labels too.
 
     Args:
       logits: [B, K] float32.
-      targets: [B, K] float32, class probabilities, or scores if K = 1.
+      targets: [B, K] float32, class probabilities, scores if K = 1, or 1 for each label
+        that an example has.
+      multilabel: whether an example may have several of the labels, or none.
     """
+    if multilabel:
+        return optax.sigmoid_binary_cross_entropy(logits, targets).mean()
     if logits.shape[1] == 1:
         return jnp.square(logits - targets).mean()
     return -(targets * jax.nn.log_softmax(logits)).sum(axis=1).mean()

@@ -1,14 +1,14 @@
-"""Writes the predictions of any task, as JSON lines or a table."""
+"""The predictions of any task: files of them, and columns of a user's table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 
 from gpt1_jax.config.checks import is_device
-from gpt1_jax.data.files import write_json_lines, write_whole
-from gpt1_jax.data.tables import format_table
+from gpt1_jax.data.files import write_json_lines
+from gpt1_jax.data.tables import OWN_TABLES
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.metrics import check_numbers
 from gpt1_jax.tasks.task import Example, Task
@@ -23,30 +23,19 @@ def write_predictions(
     *,
     with_text: bool = False,
 ) -> None:
-    """Writes predictions of any task, in the format of the file's suffix.
-
-    A `.jsonl` file holds the objects that `prediction_rows` makes. A `.tsv` or `.csv`
-    file has a header and the same in columns, one for each text and probability. A
-    `.tsv` file has no quotes, and a space for each tab or line end in a text.
+    """Writes predictions of any task as JSON lines, as `prediction_rows` makes them.
 
     Args:
       path: the file to write; its folder is made if it is missing.
       task, examples, predictions, probabilities, with_text: as `prediction_rows`.
 
     Raises:
-      UserError: if a number is not finite, the suffix is unknown, or two columns of a
-        table would have one name.
+      UserError: if a number is not finite.
     """
-    check_format(path)
-    if with_text:
-        check_columns(path, task)
     rows = prediction_rows(
         task, examples, predictions, probabilities, with_text=with_text
     )
-    if (suffix := _suffix(path)) == ".jsonl":
-        write_json_lines(path, rows)
-    else:
-        write_whole(path, format_table(_table(rows), suffix))
+    write_json_lines(path, rows)
 
 
 def prediction_rows(
@@ -63,7 +52,8 @@ def prediction_rows(
     Args:
       task: the task, which names texts and labels.
       examples: the N examples.
-      predictions: [N] label numbers, or scores if the task has no labels.
+      predictions: [N] label numbers, or scores if the task has no labels; of several
+        labels an example, [N, labels] whether it has each.
       probabilities: [N, labels], or None.
       with_text: whether to include the texts.
       log_probs: [N, A] of answers, nats, or None. Minus infinity stands for an answer
@@ -71,14 +61,14 @@ def prediction_rows(
 
     Returns:
       For each example "id" (the source's, or else the number of its row from 0),
-      "subset", "text" if `with_text`, "prediction" (a label's name, or a score),
-      "label" if it is known and, if they are given, "probabilities" by label and
-      "log_probs" of the answers in the order of the labels.
+      "subset", "text" if `with_text`, "prediction" (a label's name, a list of several,
+      or a score), "label" if it is known and, if they are given, "probabilities" by
+      label and "log_probs" of the answers in the order of the labels.
 
     Raises:
       UserError: if a number is not finite.
     """
-    values = check_numbers("predictions", predictions, examples)
+    values = name_predictions(task, examples, predictions)
     if probabilities is not None:
         num_labels = len(task.target.labels)
         check_numbers("probabilities", probabilities, examples, num_labels)
@@ -90,7 +80,7 @@ def prediction_rows(
         }
         if with_text:
             line["text"] = _texts(task, example)
-        line["prediction"] = _label_name(task, value)
+        line["prediction"] = value
         if example.label is not None:
             line["label"] = _label_name(task, example.label)
         if probabilities is not None:
@@ -104,39 +94,86 @@ def prediction_rows(
     return lines
 
 
-_SUFFIXES = (".jsonl", ".tsv", ".csv")
+def table_suffix(path: epath.Path) -> str:
+    """The suffix that names the format of a table; a device gets JSON lines.
 
-
-def _suffix(path: epath.Path) -> str:
-    """The suffix that names the format; a device gets JSON lines."""
-    return ".jsonl" if is_device(str(path)) else path.suffix.lower()
-
-
-def check_format(path: epath.Path) -> None:
-    """Refuses a file for predictions whose suffix names no format."""
-    if _suffix(path) not in _SUFFIXES:
+    Raises:
+      UserError: if it names none.
+    """
+    suffix = ".jsonl" if is_device(str(path)) else path.suffix.lower()
+    if suffix not in OWN_TABLES:
         raise UserError(
             f"{path} ends in {path.suffix!r}; predictions are written as "
-            f"{', '.join(_SUFFIXES)}."
+            f"{', '.join(OWN_TABLES)}."
         )
+    return suffix
 
 
-def check_columns(path: epath.Path, task: Task) -> None:
-    """Refuses a table that repeats the texts, if one is named like another column.
+def added_columns(task: Task) -> list[str]:
+    """The columns that predictions add to a table."""
+    return ["prediction", *(f"P({name})" for name in task.target.labels)]
+
+
+def check_added(names: Collection[Any], task: Task, where: str) -> None:
+    """Refuses a table with a column that predictions would add.
 
     Raises:
       UserError: naming the column.
     """
-    if _suffix(path) == ".jsonl":  # which keeps the texts apart
-        return
-    probabilities = (f"P({name})" for name in task.target.labels)
-    names = ["id", "subset", *_text_names(task), "prediction", "label", *probabilities]
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
+    if taken := [name for name in added_columns(task) if name in names]:
         raise UserError(
-            f"{path} would have two columns named {twice!r}, one of them a text of "
-            f"{task.title}; write a .jsonl file, which keeps the texts apart."
+            f"{where}: there is a column {taken[0]!r} already, and predictions add one "
+            "of this name; rename it."
         )
+
+
+def prediction_columns(
+    task: Task,
+    num_rows: int,
+    examples: Sequence[Example],
+    predictions: np.ndarray,
+    probabilities: np.ndarray,
+) -> dict[str, Any]:
+    """The columns that predictions add to a table, empty in rows without an example.
+
+    Args:
+      task: the task, which names the labels.
+      num_rows: of the table.
+      examples: those of its rows that have text, each with the number of its row.
+      predictions, probabilities: as `prediction_rows`; [N, 0] without labels.
+
+    Returns:
+      "prediction", labels or scores, a tuple of labels if there may be several; and
+      for each label "P(LABEL)", floats.
+    """
+    numbers = [example.number for example in examples]
+    predicted = np.full(num_rows, None, object)
+    for number, value in zip(
+        numbers, name_predictions(task, examples, predictions), strict=True
+    ):
+        predicted[number] = tuple(value) if isinstance(value, list) else value
+    num_labels = len(task.target.labels)
+    shares = np.full((num_rows, num_labels), np.nan)
+    if num_labels:
+        shares[numbers] = check_numbers(
+            "probabilities", probabilities, examples, num_labels
+        )
+    return dict(zip(added_columns(task), [predicted.tolist(), *shares.T], strict=True))
+
+
+def text_columns(task: Task, examples: Sequence[Example]) -> dict[str, list[Any]]:
+    """The table of examples that were lines of text: a column for each text.
+
+    Before them "id", the number of the example from 0, unless a text is called so.
+
+    Raises:
+      UserError: if predictions would add a column with the name of a text.
+    """
+    names = _text_names(task)
+    check_added(names, task, task.title)
+    texts = [_texts(task, example) for example in examples]
+    columns = {name: [each.get(name) for each in texts] for name in names}
+    return {"id": [str(example.number) for example in examples], **columns}
 
 
 def _text_names(task: Task) -> list[str]:
@@ -151,23 +188,26 @@ def _texts(task: Task, example: Example) -> dict[str, str]:
     return dict(zip(_text_names(task), texts, strict=not task.inputs.fewer_choices))
 
 
-def _table(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The lines as rows of the same columns; each text and probability gets its own."""
-    rows = []
-    for line in lines:
-        row: dict[str, str] = {}
-        for key, value in line.items():
-            if key == "text":
-                row.update(value)
-            elif key == "probabilities":
-                row.update({f"P({name})": str(part) for name, part in value.items()})
-            else:
-                row[key] = str(value)
-        rows.append(row)
-    columns = dict.fromkeys(name for row in rows for name in row)
-    return [{name: row.get(name, "") for name in columns} for row in rows]
+def name_predictions(
+    task: Task,
+    examples: Sequence[Example],
+    predictions: np.ndarray | Sequence[float],
+) -> list[Any]:
+    """Predictions by the names of their labels, or scores as they are.
+
+    Raises:
+      UserError: if a number is not finite.
+    """
+    labels = task.target.labels
+    several = (len(labels),) if task.target.multilabel else ()
+    values = check_numbers("predictions", predictions, examples, *several)
+    found = [np.flatnonzero(row) for row in values] if several else values
+    return [_label_name(task, each) for each in found]
 
 
-def _label_name(task: Task, value: Any) -> str | float:
-    """The name of a label, or a score as it is."""
-    return task.target.labels[int(value)] if task.target.labels else float(value)
+def _label_name(task: Task, value: Any) -> str | float | list[str]:
+    """The name of a label, the names of several, or a score as it is."""
+    labels = task.target.labels
+    if task.target.multilabel:
+        return [labels[number] for number in value]
+    return labels[int(value)] if labels else float(value)

@@ -30,7 +30,7 @@ from gpt1_jax.tasks.batches import (
     padded_lengths,
 )
 from gpt1_jax.tasks.examples import describe_long_examples
-from gpt1_jax.tasks.metrics import score_predictions
+from gpt1_jax.tasks.metrics import describe_metric, score_predictions
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples, num_outputs, read_outputs
@@ -46,7 +46,8 @@ def make_head(task: Task, dropout: float, vocab_size: int) -> Head:
     """
     extract_token = special_tokens(vocab_size).extract
     per_choice = task.inputs.transform == "multiple_choice"
-    return Head(num_outputs(task), per_choice, dropout, extract_token)
+    multilabel = task.target.multilabel
+    return Head(num_outputs(task), per_choice, dropout, extract_token, multilabel)
 
 
 class Predictor:
@@ -175,9 +176,14 @@ def predict_examples(
     return read_outputs(task, predict(params, encoded))
 
 
-def _mean_loss(logits: np.ndarray, targets: np.ndarray) -> float:
+def mean_loss(
+    logits: np.ndarray, targets: np.ndarray, multilabel: bool = False
+) -> float:
     """`gpt1_jax.finetuning.heads.classification_loss`, on the host in float64."""
     logits = logits.astype(np.float64)
+    if multilabel:
+        likelihood = targets * logits + special.log_expit(-logits)
+        return float(-likelihood.mean())
     if logits.shape[1] == 1:
         return float(np.square(logits - targets).mean())
     log_probs = special.log_softmax(logits, axis=1)
@@ -213,10 +219,11 @@ def evaluate_dev(
         if stopped():
             return None
         logits[rows] = outputs
-    predictions, _ = read_outputs(task, logits)
-    scores = score_predictions(task, dev.examples, predictions)
-    dev_loss = _mean_loss(logits, dev.targets)
-    shown = "  ".join(f"{name} {scores[name]:.4f}" for name in task.metrics)
+    scores = score_predictions(task, dev.examples, *read_outputs(task, logits))
+    dev_loss = mean_loss(logits, dev.targets, task.target.multilabel)
+    shown = "  ".join(
+        f"{describe_metric(task, name)} {scores[name]:.4f}" for name in task.metrics
+    )
     say(f"step {step:>6}  dev {shown}  task loss {dev_loss:.4f}")
     return {
         "valid_loss": dev_loss,

@@ -21,6 +21,7 @@ from gpt1_jax.tasks.task import Task
 
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may have both
 FILE_DIGESTS = "file_digests"  # in results.json, of the files of data; not in 1.0
+TEST_BASELINES = "test_baselines"  # in results.json, of one's own task; not in 1.0
 
 
 class Finished(NamedTuple):
@@ -223,6 +224,46 @@ def read_predictions(run: epath.Path, split: str, task: Task) -> list[Prediction
         name, subset = row.get("id"), row.get("subset")
         found.append(Prediction(str(name), str(subset), number, where))
     return found
+
+
+def read_errors(run: epath.Path, split: str, task: Task) -> list[dict[str, Any]]:
+    """The wrong predictions of a finished run for a split, the most confident first.
+
+    Args:
+      run: the folder of the run.
+      split: "dev" or "test".
+      task: its task.
+
+    Returns:
+      Rows of its predictions file, as `prediction_rows` of
+      `gpt1_jax.finetuning.prediction_files` makes them, with texts if the task is one's
+      own. "confidence" is added: the probability of the wrong label; of several labels,
+      that of the surest wrong answer about one; of scores, how far they are off. There
+      are no rows if the file is missing or has no labels.
+
+    Raises:
+      UserError: if the file is damaged.
+    """
+    path = predictions_file(run, split)
+    found = []
+    for where, row in read_rows(path) if path.exists() else ():
+        try:
+            if row.get("label", row["prediction"]) != row["prediction"]:
+                found.append({**row, "confidence": _confidence(row, task)})
+        except (KeyError, TypeError) as error:
+            raise damaged_results(path, f"no prediction at {where}") from error
+    return sorted(found, key=lambda row: -row["confidence"])
+
+
+def _confidence(row: Mapping[str, Any], task: Task) -> float:
+    """How sure a wrong prediction was, or how far off a score."""
+    answer, shares = row["prediction"], row.get("probabilities", {})
+    if not task.target.labels:
+        return float(abs(answer - row["label"]))
+    if not task.target.multilabel:
+        return float(shares[answer])
+    wrong = set(answer).symmetric_difference(row["label"])
+    return max(shares[name] if name in answer else 1 - shares[name] for name in wrong)
 
 
 def damaged_results(file: epath.Path, what: str) -> UserError:

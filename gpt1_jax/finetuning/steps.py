@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
     tokens: Any  # [B, C, T] int32, padded with 0
     lengths: Any  # [B, C] int32, real tokens of each sequence
-    targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
+    targets: Any  # [B, K] float32, see `heads.classification_loss`
     real_indices: Any = None  # [S, R] int32, see `tasks.batches.real_indices`
     bands: BandShapes | None = None  # of each group
 
@@ -65,7 +65,7 @@ def finetune_loss(
     logits, output = heads.apply(
         model, head, params, batch.tokens, noise, unpadding, wrap
     )
-    clf_loss = heads.classification_loss(logits, batch.targets)
+    clf_loss = heads.classification_loss(logits, batch.targets, head.multilabel)
     if not aux_lm_weight:
         return clf_loss, {"clf_loss": clf_loss}
     tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])

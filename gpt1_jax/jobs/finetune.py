@@ -20,6 +20,11 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
+from gpt1_jax.finetuning.calibration import (
+    ERROR_BEFORE,
+    TEMPERATURE,
+    fit_temperature,
+)
 from gpt1_jax.finetuning.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -32,6 +37,8 @@ from gpt1_jax.finetuning.predictor import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.results import (
     ALL_RESULTS_FILE,
     FILE_DIGESTS,
+    TEST_BASELINES,
+    Finished,
     predictions_file,
 )
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
@@ -49,9 +56,10 @@ from gpt1_jax.parallel.processes import (
     is_main_process,
 )
 from gpt1_jax.report.comparisons import COMPARISONS
+from gpt1_jax.report.figures import confusion_matrices, reliability_curves
 from gpt1_jax.report.loss_plot import plot_loss
-from gpt1_jax.report.own_tasks import own_results
-from gpt1_jax.report.plots import save_figure
+from gpt1_jax.report.own_tasks import confusion_rows, own_results, reliability_rows
+from gpt1_jax.report.plots import figure_path, save_figure
 from gpt1_jax.report.tables import results_table, score_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
@@ -76,7 +84,7 @@ from gpt1_jax.runs.resume import (
     tree_digest,
 )
 from gpt1_jax.tasks.baselines import (
-    bag_of_words_baseline,
+    fit_bag_of_words,
     label_entropy,
     majority_baseline,
 )
@@ -87,13 +95,25 @@ from gpt1_jax.tasks.batches import (
     padded_length,
     padded_lengths,
 )
+from gpt1_jax.tasks.custom_task import (
+    class_weights,
+    describe_class_weights,
+    describe_rows,
+)
 from gpt1_jax.tasks.examples import (
     count_training_examples,
     describe_long_examples,
     file_digests,
     load_task,
 )
-from gpt1_jax.tasks.metrics import METRICS, interval, score_predictions
+from gpt1_jax.tasks.metrics import (
+    METRICS,
+    calibration_error,
+    score_in_full,
+    score_predictions,
+    true_labels,
+    with_all_metrics,
+)
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
@@ -193,8 +213,15 @@ class _Shared:
             model = finetuned_model(origin, run.config.model)
             seq_lens = padded_lengths(config, model.max_seq_len)
             splits = load_task(task, config, origin.tokenizer, seq_lens[-1])
+            if task.name == CUSTOM_TASK:
+                train, dev = splits["train"].examples, splits["dev"].examples
+                for line in describe_rows(task, config, train, dev):
+                    say(line)
             if long := describe_long_examples(task, splits, seq_lens[-1]):
                 say(f"{task.title}: {long}")
+            train = splits["train"].examples
+            if weights := describe_class_weights(run.config.custom, train):
+                say(weights)
             digests = self._digests[start], self._files[task.name]
             self._data = TaskData(task, origin, *digests, seq_lens, splits)
             self._key = key
@@ -230,10 +257,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     refuse_name(folder, to_save=True)
     check_optimizer(config.optimizer)
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
-    named = config.custom.labels
     tasks, config = select_tasks(config)
-    if config.custom.labels != named:
-        say(f"Labels: {', '.join(config.custom.labels)}.")
     origin = open_run(config.init_from, config.step)
     say_what_is_read(origin)
     variants = suite_variants(config, origin.model.depth)
@@ -424,6 +448,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             tokens_to_compile=TOKENS_TO_COMPILE[mesh.devices.flat[0].platform],
             num_steps=num_steps,
             seed=0,
+            class_weights=class_weights(config.custom, examples.examples),
         ),
         predict=predict,
     )
@@ -480,10 +505,24 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     result = _conclude(run, setup)
     lock.check_owned()
     if is_main_process():
-        guess = label_entropy(run.task, setup.data.splits["train"].examples)
+        train = setup.data.splits["train"].examples
+        guess = label_entropy(run.task, train, setup.batches.class_weights)
         plot_loss(folder, "clf_loss", "nats per example", guess, config.figure)
+        if run.task.name == CUSTOM_TASK:
+            _draw_own(Finished(folder, config, result))
         write_json(folder / RESULTS_FILE, result)
     return result
+
+
+def _draw_own(run: Finished) -> None:
+    """Draws the confusion matrix and the reliability of a task of one's own."""
+    for name, draw, rows in (
+        ("confusion", confusion_matrices, confusion_rows([run])),
+        ("reliability", reliability_curves, reliability_rows([run])),
+    ):
+        if rows:
+            path = figure_path(run.folder, name, run.config.figure)
+            save_figure(functools.partial(draw, rows), path, rows)
 
 
 def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
@@ -554,6 +593,8 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
     config, task, splits = run.config, run.task, setup.data.splits
     best = read_params(run.folder, _best_step(run.folder))
     train, dev = splits["train"].examples, splits["dev"].examples
+    is_own = task.name == CUSTOM_TASK
+    compared = with_all_metrics(task) if is_own else task
     result: dict[str, Any] = {
         **RESULTS.stamp(),
         "task": task.name,
@@ -563,7 +604,7 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         "origin_step": setup.data.origin.step,
         "best_step": best.step,
         "train_examples": len(train),
-        "majority": majority_baseline(task, train, dev),
+        "majority": majority_baseline(compared, train, dev),
         **digests_record(setup.data.identity(config).digests),
         FILE_DIGESTS: dict(setup.data.file_digests),
     }
@@ -572,13 +613,46 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
     for name in ("dev", "test"):
         if name in splits:
             logits = setup.predict(best.params, splits[name])
+            if config.custom.calibrate:
+                logits = _calibrate(task, name, splits[name], logits, result)
             result[name] = _report(run, name, splits[name].examples, logits)
-    if task.name == CUSTOM_TASK:
-        result["bag_of_words"] = bag_of_words_baseline(task, train, dev)
+    if is_own:
+        score_words = fit_bag_of_words(compared, train)
+        result["bag_of_words"] = score_words and score_words(dev)
+        if "test" in result and "scores" not in result["test"]:  # labels are known
+            test = splits["test"].examples
+            result[TEST_BASELINES] = {
+                "majority": majority_baseline(compared, train, test),
+                "bag_of_words": score_words and score_words(test),
+            }
     if sample := _train_sample(config, setup.data):
-        predictions, _ = read_outputs(task, setup.predict(best.params, sample))
-        result["train"] = score_predictions(task, sample.examples, predictions)
+        logits = setup.predict(best.params, sample) / result.get(TEMPERATURE, 1.0)
+        outputs = read_outputs(task, logits)
+        result["train"] = score_predictions(task, sample.examples, *outputs)
     return result
+
+
+def _calibrate(
+    task: Task,
+    name: str,
+    split: EncodedExamples,
+    logits: np.ndarray,
+    result: dict[str, Any],
+) -> np.ndarray:
+    """The calibrated logits of a split; dev is the first, to fit the temperature.
+
+    The temperature is added to the results, and the calibration error of each split
+    without it.
+    """
+    if name == "dev":
+        several = task.target.multilabel
+        result[TEMPERATURE] = fit_temperature(logits, split.targets, several)
+        result[ERROR_BEFORE] = {}
+    if all(example.label is not None for example in split.examples):
+        _, shares = read_outputs(task, logits)
+        labels = true_labels(task, split.examples)
+        result[ERROR_BEFORE][name] = calibration_error(labels, shares)
+    return logits / result[TEMPERATURE]
 
 
 def _best_step(folder: epath.Path) -> int:
@@ -595,20 +669,19 @@ def _report(
     """Writes the predictions for a split; returns its scores, if it has labels."""
     task = run.task
     predictions, probabilities = read_outputs(task, logits)
+    is_own = task.name == CUSTOM_TASK
     if is_main_process():
         path = predictions_file(run.folder, name)
         shares = probabilities if task.target.labels else None
-        write_predictions(path, task, examples, predictions, shares)
+        write_predictions(path, task, examples, predictions, shares, with_text=is_own)
         if name == "test" and task.glue.files:
             submission.write_glue(run.folder, task, examples, predictions)
     if any(example.label is None for example in examples):
         return {"n": len(examples), "scores": None}
-    scores = score_predictions(task, examples, predictions)
-    if task.name == CUSTOM_TASK:
-        labels = np.asarray([example.label for example in examples])
-        found = {each: interval(each, predictions, labels) for each in task.metrics}
-        scores["intervals"] = found
-    return scores
+    if is_own:
+        task = with_all_metrics(task)
+        return score_in_full(task, examples, predictions, probabilities)
+    return score_predictions(task, examples, predictions)
 
 
 def _write_summary(

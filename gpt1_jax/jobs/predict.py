@@ -1,17 +1,24 @@
 """The prediction job: labels new text with a fine-tuned model."""
 
-from collections.abc import Iterator
+import collections
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from gpt1_jax.config.predict import PredictConfig
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.records import plain_lines, read_input
+from gpt1_jax.data.tables import check_own_table, write_own_table
+from gpt1_jax.data.text import brief
 from gpt1_jax.data.text_files import split_lines
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.calibration import calibrated
 from gpt1_jax.finetuning.prediction_files import (
-    check_columns,
-    check_format,
+    check_added,
+    prediction_columns,
+    table_suffix,
+    text_columns,
     write_predictions,
 )
 from gpt1_jax.finetuning.predictor import predict_examples, task_of
@@ -22,27 +29,41 @@ from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.open import open_run, say_what_is_read
 from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.tasks.examples import check_new_examples
-from gpt1_jax.tasks.task import Example, Task
+from gpt1_jax.tasks.metrics import (
+    METRICS,
+    as_booleans,
+    describe_metric,
+    score_predictions,
+    true_labels,
+)
+from gpt1_jax.tasks.task import Example, Record, Task
+
+_MOST_LABELS = 10  # whose scores are said
+_Rows = Iterable[tuple[str, str | Mapping[Any, Any]]]  # as `read_input` yields them
 
 
 def run(config: PredictConfig, workdir: str) -> None:
     """Prints or writes the label and probabilities of each example.
+
+    Scores them, too, if the file has labels.
 
     Args:
       config: the model and the text.
       workdir: must be empty; labels go to standard output or to `config.output`.
 
     Raises:
-      FileNotFoundError, UserError: if there is no such run or file, or a line does not
-        hold the texts that the task needs.
+      FileNotFoundError, UserError: if there is no such run or file, a row does not hold
+        the texts that the task needs, or the output cannot hold the columns.
     """
     config.check_workdir(workdir)
-    output = locate(config.output)
+    output, suffix = locate(config.output), ""
     if config.output:
-        check_format(output)
+        suffix = table_suffix(output)
         check_output_file(output, "--config.output=FILE", config.input)
+        check_own_table(output, {}, suffix)
     origin = open_run(kept_run(config.init_from), config.step)
     say_what_is_read(origin)
+    origin = calibrated(origin)
     task, trained = task_of(origin), origin.config
     devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
     if not (origin.folder / RESULTS_FILE).exists():
@@ -51,46 +72,129 @@ def run(config: PredictConfig, workdir: str) -> None:
             "follow.",
             beside_output=True,
         )
-    if config.output:
-        check_columns(output, task)
+    rows: _Rows
     if config.text:
-        lines = plain_lines(split_lines(config.text), "config.text")
-        examples = check_new_examples(task, lines)
+        rows = plain_lines(split_lines(config.text), "config.text")
     else:
-        examples = check_new_examples(task, read_input(config.input, "example"))
+        rows = read_input(config.input, "example")
+    columns: dict[Any, list[Any]] = {}
+    examples = check_new_examples(task, _keep(rows, columns), skip_empty=True)
     if not examples:
-        raise UserError(f"config.text={config.text!r} holds no examples.")
+        raise UserError(
+            f"No row of {config.input} has text in its column "
+            f"{', '.join(task.inputs.text)}."
+            if columns
+            else f"config.text={config.text!r} holds no examples."
+        )
+    table: Mapping[Any, list[Any]] = columns
+    if config.output:
+        check_added(columns, task, config.input)
+        if not columns and suffix != ".jsonl":
+            table = text_columns(task, examples)
+        check_own_table(output, table, suffix)
+    labelled = _read_labels(task, examples, columns.get(task.target.column, []))
     predictions, probabilities = predict_examples(
         origin, origin.params, task, examples, config.batch_size
     )
-    if config.output:
-        write_predictions(
-            output,
-            task,
-            examples,
-            predictions,
-            probabilities if task.target.labels else None,
-            with_text=True,
-        )
+    num_rows = max(map(len, columns.values()), default=len(examples))
+    added = prediction_columns(task, num_rows, examples, predictions, probabilities)
+    if not config.output:
+        for row in _printed(task, added, examples):
+            say("\t".join(row))
+    elif table:
+        write_own_table(output, {**table, **added}, suffix)
         say_wrote(config.output)
     else:
-        for row in _table(task, examples, predictions, probabilities):
-            say("\t".join(row))
+        shares = probabilities if task.target.labels else None
+        write_predictions(output, task, examples, predictions, shares, with_text=True)
+        say_wrote(config.output)
+    if labelled:
+        _say_scores(task, labelled, predictions, probabilities)
 
 
-def _table(
+def _keep(rows: _Rows, columns: dict[Any, list[Any]]) -> _Rows:
+    """The rows, whose cells are added to columns; None for each that a row lacks."""
+    count = 0
+    for where, row in rows:
+        for name, value in () if isinstance(row, str) else row.items():
+            cells = columns.setdefault(name, [])
+            cells.extend([None] * (count - len(cells)))
+            cells.append(value)
+        count += 1
+        yield where, row
+    for cells in columns.values():
+        cells.extend([None] * (count - len(cells)))
+
+
+def _read_labels(
+    task: Task, examples: Sequence[Example], cells: Sequence[Any]
+) -> dict[int, Example]:
+    """The examples whose rows have a label that the model knows, by their place.
+
+    Names other labels in a warning.
+    """
+    found, unknown = {}, collections.Counter[str]()
+    for place, example in enumerate(examples if cells else ()):
+        value = cells[example.number]
+        record = Record({task.target.column: value}, example.where)
+        try:
+            label = task.target.read(record)
+        except UserError:
+            unknown[brief(value)] += 1
+        else:
+            if label is not None:
+                found[place] = example._replace(label=label)
+    if unknown:
+        named = ", ".join(f"{name} ({n:,})" for name, n in unknown.most_common(5))
+        more = f" and {len(unknown) - 5:,} more" if len(unknown) > 5 else ""
+        say(
+            "WARNING: labels that the model does not know, in rows that are not "
+            f"scored: {named}{more}.",
+            beside_output=True,
+        )
+    return found
+
+
+def _say_scores(
     task: Task,
-    examples: list[Example],
+    labelled: Mapping[int, Example],
     predictions: np.ndarray,
     probabilities: np.ndarray,
+) -> None:
+    """Says the scores of the task, and the recall of each label in the file."""
+    places, examples = list(labelled), list(labelled.values())
+    predicted = predictions[places]
+    scores = score_predictions(task, examples, predicted, probabilities[places])
+    shown = "  ".join(
+        f"{describe_metric(task, name)} {scores[name]:.4f}"
+        for name in METRICS
+        if name in scores
+    )
+    say(f"Scores of the {len(places):,} rows with labels: {shown}", beside_output=True)
+    if labels := task.target.labels:
+        has = as_booleans(true_labels(task, examples), len(labels))
+        number = has.sum(axis=0)
+        right = (has & as_booleans(predicted, len(labels))).sum(axis=0)
+        there = sorted(np.flatnonzero(number), key=lambda k: right[k] / number[k])
+        recall = [f"{labels[k]} {right[k]:,} of {number[k]:,}" for k in there]
+        more = ", .." if len(recall) > _MOST_LABELS else ""
+        recall_said = ", ".join(recall[:_MOST_LABELS]) + more
+        say(f"Recall, lowest first: {recall_said}", beside_output=True)
+
+
+def _printed(
+    task: Task, added: Mapping[str, Sequence[Any]], examples: Sequence[Example]
 ) -> Iterator[list[str]]:
     """Rows to print: the prediction, its probabilities and the text."""
-    names = list(task.target.labels)
-    yield ["label" if names else "score", *(f"P({name})" for name in names), "text"]
-    for example, prediction, row in zip(
-        examples, predictions, probabilities, strict=True
-    ):
-        answer = names[int(prediction)] if names else f"{prediction:.3f}"
-        text = " | ".join(example.text)
-        percent = [f"{p:.4f}" for p in row] if names else []
-        yield [answer, *percent, " ".join(text.split())]
+    labels = task.target.labels
+    answers, *shares = added.values()
+    texts = [""] * len(answers)
+    for example in examples:
+        texts[example.number] = " ".join(" | ".join(example.text).split())
+    yield ["label" if labels else "score", *list(added)[1:], "text"]
+    for answer, *row, text in zip(answers, *shares, texts, strict=True):
+        if answer is None:
+            yield [""] * (1 + len(row)) + [text]
+            continue
+        shown = "|".join(answer) if isinstance(answer, tuple) else answer
+        yield [shown if labels else f"{answer:.3f}", *(f"{p:.4f}" for p in row), text]

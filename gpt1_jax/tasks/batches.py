@@ -308,6 +308,8 @@ class TrainBatches(Generic[B]):
       tokens_to_compile: as for `choose_layouts`.
       num_steps: the length of the run.
       seed: seed of the example orders.
+      class_weights: [K], how much an example of each label weighs in the loss; None:
+        all alike.
     """
 
     examples: EncodedExamples
@@ -321,6 +323,7 @@ class TrainBatches(Generic[B]):
     tokens_to_compile: int
     num_steps: int
     seed: int
+    class_weights: np.ndarray | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -373,6 +376,8 @@ class TrainBatches(Generic[B]):
         chosen = self._order(epoch)[index * self.batch_size :][: self.batch_size]
         seq_len = padded_length(int(self._longest[chosen].max()), self.seq_lens)
         arrays = self.examples.batch(chosen[self.rows], seq_len)
+        if self.class_weights is not None:
+            arrays["targets"] *= self._example_weights(chosen)[self.rows, None]
         if not self.unpadded_sizes:  # padding is left in
             return self.make_batch(**arrays)
         # Every group has the size of the fullest, on whichever host that is.
@@ -386,6 +391,16 @@ class TrainBatches(Generic[B]):
         )
         arrays["real_indices"] = indices[first:last]
         return self.make_batch(**arrays, bands=layouts[size])
+
+    def _example_weights(self, chosen: np.ndarray) -> np.ndarray:
+        """What the targets of a batch are multiplied by, [B].
+
+        Their mean over the whole batch is 1, so the plain mean of the losses is the
+        weighted mean of PyTorch's `CrossEntropyLoss(weight=..)`, in whatever parts the
+        batch is computed.
+        """
+        weights = self.examples.targets[chosen] @ self.class_weights
+        return (weights / weights.mean(dtype=np.float64)).astype(np.float32)
 
 
 def eval_batches(

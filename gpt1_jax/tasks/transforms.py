@@ -204,9 +204,10 @@ def _score_classes(task: Task) -> np.ndarray:
 def targets(task: Task, labels: Sequence[Label | None]) -> np.ndarray:
     """Target probabilities or scores of the head.
 
-    A label gets probability 1. With "soft_labels", a score y becomes two probabilities:
-    floor(y) + 1 - y of class floor(y), and y - floor(y) of the next (utils.py of the
-    released code: 3.8 gives 0.2 and 0.8). With "regression" it stays y.
+    A label gets probability 1, and so does each of several. With "soft_labels", a score
+    y becomes two probabilities: floor(y) + 1 - y of class floor(y), and y - floor(y) of
+    the next (utils.py of the released code: 3.8 gives 0.2 and 0.8). With "regression"
+    it stays y.
 
     Returns:
       [examples, K] float32; rows of zeros for examples without a label.
@@ -233,8 +234,12 @@ def read_outputs(task: Task, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
     Returns:
       [examples] label numbers (int) or scores (float), and [examples, K]
-      probabilities, [examples, 0] for a regression.
+      probabilities, [examples, 0] for a regression. Of several labels an example,
+      [examples, K] whether each has a probability of at least 0.5.
     """
+    if task.target.multilabel:
+        probabilities = special.expit(logits.astype(np.float64))
+        return probabilities >= 0.5, probabilities
     if task.target.score_range and task.target.score_loss == "regression":
         return logits[:, 0].astype(np.float64), np.zeros((len(logits), 0))
     probabilities = special.softmax(logits.astype(np.float64), axis=1)

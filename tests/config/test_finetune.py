@@ -300,6 +300,13 @@ def test_score_range_may_be_written_with_and_without_brackets(flag, range):
         ({"custom__score_range": (5.0,)}, ["score_range=(5.0,)", "tuple of 2"]),
         ({"custom__score_range": ("a", "b")}, ["score_range[0]='a'", "a number"]),
         ({"data__max_test_examples": -1}, ["max_test_examples=-1"]),
+        ({"data__dev_fraction": 1.0}, ["dev_fraction=1.0", "must lie in [0, 1)"]),
+        ({"data__dev_fraction": 0.1, "data__dev": "d.csv"}, ["'d.csv' names one"]),
+        ({"data__folds": 5, "data__dev": "d.csv"}, ["folds=5 holds", "'d.csv' names"]),
+        ({"data__folds": 5, "data__dev_fraction": 0.1}, ["folds=5 does not go with"]),
+        ({"data__folds": 1}, ["folds=1", "must be 0, or at least 2"]),
+        ({"data__folds": 5, "data__fold": 6}, ["fold=6 is none of", "folds=5 is"]),
+        ({"data__fold": 1}, ["fold=1 is none of the parts"]),
         ({"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'", "whole"]),
         ({"data__seq_len_buckets": (0, 8)}, ["seq_len_buckets=(0, 8)"]),
     ],
@@ -310,6 +317,12 @@ def test_impossible_custom_tasks_are_refused_by_name(overrides, parts):
         resolve("custom", init_from="run", **overrides)
     for part in parts:
         assert part in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["dev_fraction=0.1", "folds=5"])
+def test_rows_of_published_tasks_are_not_held_out(key):
+    with pytest.raises(ValueError, match=rf"{key} divides the training file of a task"):
+        resolve("sst2", f"data.{key}", init_from="run")
 
 
 def test_longest_sequence_is_the_models_unless_set():

@@ -9,13 +9,18 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from etils import epath
 
+from gpt1_jax.data.records import read_rows
 from gpt1_jax.data.tables import (
     check_library,
+    check_own_table,
     format_table,
     open_arrays,
     open_table,
+    write_own_table,
 )
+from gpt1_jax.errors import UserError
 
 KINDS = {"number": int, "value": float}
 ROWS = [
@@ -204,3 +209,68 @@ def test_texts_with_a_nul_are_kept(tmp_path, suffix):
     with h5py.File(path) if h5py else np.load(path) as file:
         found = file["words"].asstr()[:] if h5py else file["words"]
         assert list(found) == ["c\ufffd", "", "a longer one"]
+
+
+# --- tables of a user -----------------------------------------------------------
+
+OWN = {
+    "text, too": ['a "b"\n=c', "naïve \u2028", ""],
+    "number": [-3, 1 << 40, None],
+    "share": np.array([0.1, -1e-9, math.nan]),
+    "flag": [True, None, False],
+    "tags": [["x", "=y"], [], None],
+    "labels": [("a", "b"), (), ("c",)],
+}
+AS_READ = [
+    {**{k: v[n] for k, v in OWN.items()}, "labels": list(OWN["labels"][n])}
+    for n in range(3)
+]
+AS_READ[2]["share"] = None
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_an_own_table_keeps_values_as_they_were_read(tmp_path, suffix):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+    path = epath.Path(tmp_path) / "made" / f"a{suffix}"
+    check_own_table(path, OWN, suffix)
+    write_own_table(path, OWN, suffix)
+    assert [cells for _, cells in read_rows(path)] == AS_READ
+
+
+def test_an_own_table_of_text_has_empty_cells_and_labels_with_bars(tmp_path):
+    path = epath.Path(tmp_path) / "a.csv"
+    write_own_table(path, OWN, ".csv")
+    with open(path, newline="") as file:
+        assert list(csv.reader(file)) == [
+            list(OWN),
+            ['a "b"\n=c', "-3", "0.1", "True", '["x", "=y"]', "a|b"],
+            ["naïve \u2028", str(1 << 40), "-1e-09", "", "[]", ""],
+            ["", "", "", "False", "", "c"],
+        ]
+    write_own_table(path.with_suffix(".tsv"), {"a\tb": ['"x\ty\n'], "c": [3]}, ".tsv")
+    assert path.with_suffix(".tsv").read_text() == 'a b\tc\n"x y \t3\n'
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_no_cell_of_an_own_table_is_a_formula(tmp_path, suffix):
+    formulas = ["=1+1", "+49 30", "-x", "@sum(A1)", "\t=1", "\r=1", "-", "-1_0"]
+    plain = ["-5", "+3.5", "-1e-3", " =1", "a=b", "'=1"]
+    path = epath.Path(tmp_path) / f"a{suffix}"
+    write_own_table(path, {"=name": [*formulas, *plain], "b": [-2] * 14}, suffix)
+    with open(path, newline="") as file:
+        header, *rows = csv.reader(file, delimiter="," if suffix == ".csv" else "\t")
+    expected = [*(f"'{each}" for each in formulas), *plain]
+    if suffix == ".tsv":  # which has no tabs and line ends in a cell
+        expected = [" ".join(each.splitlines()).replace("\t", " ") for each in expected]
+    assert header == ["'=name", "b"]
+    assert rows == [[each, "-2"] for each in expected]
+
+
+def test_a_parquet_file_of_mixed_values_is_refused_before_it_is_written(tmp_path):
+    pytest.importorskip("pyarrow")
+    path, columns = epath.Path(tmp_path) / "a.parquet", {"a": ["x", 1], "b": [1, 2]}
+    with pytest.raises(UserError, match=r"a.parquet cannot hold .* 'a', .* a .jsonl"):
+        check_own_table(path, columns, ".parquet")
+    check_own_table(path, columns, ".jsonl")
+    assert not list(tmp_path.iterdir())

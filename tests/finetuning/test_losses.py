@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt1_jax.finetuning import heads, steps
+from gpt1_jax.finetuning.predictor import mean_loss
 from gpt1_jax.ops import losses
 
-classification_loss = jax.jit(heads.classification_loss)
+classification_loss = jax.jit(heads.classification_loss, static_argnums=2)
 classification_gradient = jax.jit(jax.value_and_grad(heads.classification_loss))
 sequence_mean_weights = jax.jit(steps.sequence_mean_weights, static_argnums=1)
 
@@ -112,3 +113,22 @@ def test_classification_loss_of_one_column_is_the_squared_error():
     loss, gradient = classification_gradient(logits, scores)
     assert float(loss) == pytest.approx((2.5**2 + 0.5**2) / 2)
     np.testing.assert_allclose(gradient, logits - scores, rtol=1e-6)
+
+
+def test_loss_of_several_labels_is_a_binary_one_averaged_over_them():
+    logits = np.float32([[0.0, math.log(3)], [-200.0, 1.0]])
+    targets = np.float32([[1, 0], [1, 1]])
+    by_hand = (math.log(2) + math.log(4) + 200 + math.log1p(math.exp(-1))) / 4
+    loss = classification_loss(logits, targets, True)
+    assert float(loss) == pytest.approx(by_hand, rel=1e-6)
+    assert mean_loss(logits, targets, True) == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_loss_of_several_labels_equals_torch():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 4, (7, 5)).astype(np.float32)
+    targets = rng.integers(0, 2, (7, 5)).astype(np.float32)
+    theirs = torch.nn.BCEWithLogitsLoss()(torch.tensor(logits), torch.tensor(targets))
+    loss = classification_loss(logits, targets, True)
+    assert float(loss) == pytest.approx(float(theirs), rel=1e-6)

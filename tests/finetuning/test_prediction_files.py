@@ -1,7 +1,5 @@
-"""Files of predictions for people, in the format of their suffix."""
+"""Files of predictions, and the columns that they add to a table."""
 
-import csv
-import io
 import json
 import math
 import re
@@ -13,7 +11,14 @@ from etils import epath
 from made_up_tasks import example_to_predict as example
 from tiny_tasks import changed
 
-from gpt1_jax.finetuning.prediction_files import prediction_rows, write_predictions
+from gpt1_jax.finetuning.prediction_files import (
+    check_added,
+    prediction_columns,
+    prediction_rows,
+    table_suffix,
+    text_columns,
+    write_predictions,
+)
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example
 
@@ -149,50 +154,61 @@ def test_predictions_may_repeat_the_texts(folder, made, task, text):
     assert line["prediction"] == task.target.labels[0]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
-def test_predictions_may_be_a_table(folder, suffix):
-    path = folder / f"a{suffix}"
-    made = [
-        example(7, label=1)._replace(text=('a "text",\n\tand more',)),
-        example(1, id="", subset="x"),
-    ]
+def test_columns_of_predictions_are_empty_in_rows_without_text():
+    examples = [example(number) for number in (0, 3)]
     probabilities = np.array([[0.25, 0.75], [1.0, 0.0]])
-    write_predictions(path, TASKS["cola"], made, [1, 0], probabilities, with_text=True)
-    if suffix == ".csv":
-        rows = list(csv.reader(io.StringIO(path.read_text())))
-        text = 'a "text",\n\tand more'
-    else:  # no quotes, and no gaps within a text
-        rows = [line.split("\t") for line in path.read_text().splitlines()]
-        text = 'a "text",  and more'
-    names = "id subset sentence prediction label P(unacceptable) P(acceptable)"
-    yes, no = "acceptable", "unacceptable"
-    assert rows == [
-        names.split(),
-        ["7", "", text, yes, yes, "0.25", "0.75"],
-        ["1", "x", "a text", no, "", "1.0", "0.0"],
-    ]
+    found = prediction_columns(TASKS["cola"], 4, examples, [1, 0], probabilities)
+    assert list(found) == ["prediction", "P(unacceptable)", "P(acceptable)"]
+    assert found["prediction"] == ["acceptable", None, None, "unacceptable"]
+    np.testing.assert_array_equal(found["P(acceptable)"], [0.75, np.nan, np.nan, 0.0])
+    found = prediction_columns(TASKS["stsb"], 2, examples[:1], [4.5], np.ones((1, 0)))
+    assert found == {"prediction": [4.5, None]}
 
 
-@pytest.mark.parametrize(
-    "name", ["id", "subset", "prediction", "label", "P(acceptable)"]
-)
-def test_a_text_named_like_another_column_is_refused(folder, name):
-    """Only in a table: JSON lines keep the texts apart."""
-    task = changed(TASKS["cola"], "inputs", text=(name,))
-    for suffix in (".csv", ".tsv"):
-        with pytest.raises(ValueError, match=rf"two columns named '{re.escape(name)}'"):
-            write_predictions(folder / f"a{suffix}", task, [COPA], [0], with_text=True)
-        assert not (folder / f"a{suffix}").exists()
-    path = folder / "a.jsonl"
-    write_predictions(path, task, [example()], [0], with_text=True)
-    assert lines(path)[0]["text"] == {name: "a text"}
+SEVERAL = changed(TASKS["cola"], "target", multilabel=True, labels=("a", "b", "c"))
+
+
+def test_several_labels_are_a_list_of_names(folder):
+    """Or none; in a column they are a tuple."""
+    examples = [example(0, label=(0, 2)), example(1, label=())]
+    predictions = np.array([[True, False, True], [False, False, False]])
+    probabilities = np.array([[0.9, 0.1, 0.75], [0.25, 0.5, 0.25]])
+    path = folder / "dev.jsonl"
+    write_predictions(path, SEVERAL, examples, predictions, probabilities)
+    one, other = lines(path)
+    assert one["prediction"] == one["label"] == ["a", "c"]
+    assert one["probabilities"] == {"a": 0.9, "b": 0.1, "c": 0.75}
+    assert other["prediction"] == other["label"] == []
+    found = prediction_columns(SEVERAL, 2, examples, predictions, probabilities)
+    assert found["prediction"] == [("a", "c"), ()]
+    with pytest.raises(ValueError, match=r"are of shape \(2,\), not \(2, 3\)"):
+        write_predictions(path, SEVERAL, examples, [0, 1])
+
+
+def test_lines_of_text_become_columns():
+    made = [COPA._replace(number=0), COPA._replace(number=1)]
+    assert text_columns(TASKS["copa"], made) == {
+        "id": ["0", "1"],
+        "premise": ["It rained."] * 2,
+        "question": ["Why?"] * 2,
+        "choice1": ["wet"] * 2,
+        "choice2": ["dry"] * 2,
+    }
+
+
+@pytest.mark.parametrize("name", ["prediction", "P(acceptable)"])
+def test_a_column_that_predictions_add_is_refused(name):
+    with pytest.raises(ValueError, match=rf"a.csv: .* column '{re.escape(name)}' alr"):
+        check_added(["text", name], TASKS["cola"], "a.csv")
+    check_added(["text", "label", "P(other)", 3], TASKS["cola"], "a.csv")
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.xlsx"])
 def test_predictions_in_other_formats_are_refused(folder, name):
     with pytest.raises(ValueError, match=r"predictions are written as .jsonl, .tsv, "):
-        write_predictions(folder / name, TASKS["cola"], [example()], [0])
-    assert not folder.exists()
+        table_suffix(folder / name)
+    assert table_suffix(folder / "A.CSV") == ".csv"
+    assert table_suffix(epath.Path("/dev/stdout")) == ".jsonl"
 
 
 def test_log_probabilities_of_missing_answers_are_left_out():

@@ -4,16 +4,19 @@ import dataclasses
 import json
 import shutil
 
+import numpy as np
 import pytest
 from etils import epath
 from made_up_runs import SIZES, finished_result
 from tiny_run import load_config
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.results import read_finished
+from gpt1_jax.finetuning.prediction_files import write_predictions
+from gpt1_jax.finetuning.results import predictions_file, read_errors, read_finished
 from gpt1_jax.formats import RUN_FOLDER
 from gpt1_jax.runs.run_folder import find_folders
 from gpt1_jax.tasks.metrics import METRICS, Metric
+from gpt1_jax.tasks.task import Example, Inputs, Target, Task
 
 
 def write_run(folder, results=True, **overrides):
@@ -138,3 +141,64 @@ def test_a_test_split_without_labels_has_no_scores(tmp_path):
     results = finished_result("sst2", 0.5, test={"n": 9, "scores": None})
     (folder / "results.json").write_text(json.dumps(results))
     assert find_finished(tmp_path)[0].result == results
+
+
+def test_errors_begin_with_the_most_confident(tmp_path):
+    folder = epath.Path(tmp_path)
+    target = Target(labels=("a", "b", "c"))
+    task = Task("custom", "Custom", Inputs("single", ("text",)), target)
+    assert read_errors(folder, "dev", task) == []
+    labels = [(0, 1), (0, 0), (2, 1), (1, None)]  # true, predicted
+    examples = [
+        Example((f"text {n}",), (), true, "", "", "", n)
+        for n, (_, true) in enumerate(labels)
+    ]
+    shares = np.array([[0.5, 0.3, 0.2], [1, 0, 0], [0, 0.1, 0.9], [0, 1, 0]])
+    answers, file = [each for each, _ in labels], predictions_file(folder, "dev")
+    write_predictions(file, task, examples, answers, shares, with_text=True)
+    found = read_errors(folder, "dev", task)
+    assert [(row["text"]["text"], row["confidence"]) for row in found] == [
+        ("text 2", 0.9),
+        ("text 0", 0.5),
+    ]
+    assert [(row["label"], row["prediction"]) for row in found] == [
+        ("b", "c"),
+        ("b", "a"),
+    ]
+    file.write_text('{"label": "a"}')
+    with pytest.raises(UserError, match=r"holds no prediction at .*damaged"):
+        read_errors(folder, "dev", task)
+
+
+def test_errors_of_several_labels_are_as_sure_as_the_surest_wrong_answer(tmp_path):
+    target = Target(labels=("a", "b"), multilabel=True)
+    task = Task("custom", "Custom", Inputs("single", ("text",)), target)
+    folder = epath.Path(tmp_path)
+    rows = [
+        {"id": "0", "prediction": ["a"], "label": ["b"], "probabilities": (0.7, 0.1)},
+        {"id": "1", "prediction": [], "label": [], "probabilities": (0.1, 0.1)},
+        {"id": "2", "prediction": ["a"], "label": [], "probabilities": (0.95, 0)},
+    ]
+    for row in rows:
+        row["probabilities"] = dict(zip("ab", row["probabilities"], strict=True))
+    (folder / "predictions").mkdir()
+    lines = "\n".join(map(json.dumps, rows))
+    predictions_file(folder, "test").write_text(lines)
+    found = read_errors(folder, "test", task)
+    assert [(row["id"], row["confidence"]) for row in found] == [
+        ("2", 0.95),
+        ("0", 0.9),
+    ]
+
+
+def test_errors_of_scores_begin_with_the_farthest_off(tmp_path):
+    target = Target(score_range=(0.0, 5.0))
+    task = Task("custom", "Custom", Inputs("single", ("text",)), target)
+    examples = [
+        Example((f"text {n}",), (), true, "", "", "", n)
+        for n, true in enumerate([1.0, 2.0, 5.0])
+    ]
+    folder = epath.Path(tmp_path)
+    write_predictions(predictions_file(folder, "dev"), task, examples, [1.5, 2.0, 3.0])
+    found = read_errors(folder, "dev", task)
+    assert [(row["id"], row["confidence"]) for row in found] == [("2", 2.0), ("0", 0.5)]

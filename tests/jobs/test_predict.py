@@ -1,18 +1,29 @@
 """Labels for new text, by a fine-tuned run."""
 
+import csv
 import io
 import json
 import shutil
 import subprocess
 
+import numpy as np
+import pandas as pd
 import pytest
+from etils import epath
 from tiny_run import load_config, run_program
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
+import gpt1_jax
 from gpt1_jax import config as config_lib
+from gpt1_jax.data.records import read_rows
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.predictor import predict_examples
 from gpt1_jax.jobs import finetune, predict
 from gpt1_jax.parallel import devices
+from gpt1_jax.runs.checkpoint_files import saved_steps
+from gpt1_jax.runs.open import open_run
+from gpt1_jax.tasks.paper_tasks import find_task
+from gpt1_jax.tasks.task import Example
 
 
 @pytest.fixture
@@ -54,6 +65,53 @@ def test_a_text_is_labelled(ask, finetuned):
     assert row[0] == ("positive" if positive > negative else "negative")
 
 
+def test_probabilities_are_calibrated_as_the_run_scored_them(of_pairs, tmp_path):
+    """In all that reads the model; its labels are what they were."""
+    result = json.loads((of_pairs / "results.json").read_text())
+    dev = read_lines(of_pairs / "predictions" / "dev.jsonl")
+    pairs = [(row["sentence1"], row["sentence2"]) for row in rows("rte", 40, seed=1)]
+    model = gpt1_jax.load(str(of_pairs))
+    found = model.predict(pairs)
+    assert [each["label"] for each in found] == [line["prediction"] for line in dev]
+    for each, line in zip(found, dev, strict=True):
+        assert each["probabilities"] == pytest.approx(line["probabilities"], abs=1e-5)
+    as_trained = open_run(str(of_pairs))
+    task, examples = find_task(as_trained.config), made_pairs(pairs)
+    before = predict_examples(as_trained, as_trained.params, task, examples, 8)
+    labels, shares = (np.asarray(each) for each in before)
+    assert labels.tolist() == [("no", "yes").index(each["label"]) for each in found]
+    odds = np.log(shares[:, 1] / shares[:, 0]) / result["temperature"]
+    calibrated = [each["probabilities"]["yes"] for each in found]
+    np.testing.assert_allclose(1 / (1 + np.exp(-odds)), calibrated, atol=1e-5)
+    assert np.abs(shares[:, 1] - calibrated).max() > 1e-3
+    # Saved again, it is not divided twice.
+    model.save(str(tmp_path / "copy"))
+    assert gpt1_jax.load(str(tmp_path / "copy")).predict(pairs) == found
+
+
+def made_pairs(pairs):
+    return [Example(pair, (), None, "", "", "") for pair in pairs]
+
+
+def test_other_steps_than_the_best_are_not_calibrated(of_pairs, capsys):
+    best = open_run(str(of_pairs)).step
+    other = next(s for s in saved_steps(epath.Path(of_pairs)) if s != best)
+    found = gpt1_jax.load(str(of_pairs), other).run.params["head"]
+    assert f"The probabilities of step {other} are not cal" in capsys.readouterr().err
+    for name, array in open_run(str(of_pairs), other).params["head"].items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_damaged_temperature_is_refused(of_pairs, tmp_path):
+    folder = shutil.copytree(of_pairs, tmp_path / "run")
+    result = json.loads((folder / "results.json").read_text())
+    for temperature in (None, 0.0, "1.5"):
+        changed = json.dumps({**result, "temperature": temperature})
+        (folder / "results.json").write_text(changed)
+        with pytest.raises(UserError, match="a 'temperature' that is no number above"):
+            gpt1_jax.load(str(folder))
+
+
 def test_lines_of_a_file_get_what_the_run_itself_predicted(
     ask, finetuned, tmp_path, dev_sentences
 ):
@@ -66,18 +124,130 @@ def test_lines_of_a_file_get_what_the_run_itself_predicted(
     assert len({tuple(row[:3]) for row in rows[1:]}) > 2
 
 
-def test_json_lines_become_json_lines(ask, finetuned, tmp_path, dev_sentences):
-    path, target = tmp_path / "lines.jsonl", tmp_path / "made" / "labels.jsonl"
-    write_lines(path, [{"sentence": s, "label": "unheard of"} for s in dev_sentences])
-    assert ask(finetuned, input=str(path), output=str(target)) == [[f"Wrote {target}"]]
-    written = read_lines(target)
+@pytest.fixture
+def tables(tmp_path, dev_sentences):
+    """`tables(suffix)`: sentences in a file, with columns before and after them."""
+
+    def write(suffix, **more):
+        made = [
+            {"mine": number - 1, "sentence": text, "note": "=1+1", **more}
+            for number, text in enumerate(dev_sentences)
+        ]
+        path = tmp_path / f"in{suffix}"
+        if suffix == ".jsonl":
+            write_lines(path, made)
+        else:
+            with path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(made[0]))
+                writer.writeheader()
+                writer.writerows(made)
+        return path, made
+
+    return write
+
+
+ADDED = ["prediction", "P(negative)", "P(positive)"]
+
+
+@pytest.mark.parametrize("source", [".jsonl", ".csv"])
+@pytest.mark.parametrize("target", [".jsonl", ".csv", ".tsv", ".parquet"])
+def test_a_table_keeps_its_columns(ask, finetuned, tables, tmp_path, source, target):
+    if target == ".parquet":
+        pytest.importorskip("pyarrow")
+    path, made = tables(source)
+    output = tmp_path / "made" / f"labels{target}"
+    assert ask(finetuned, input=str(path), output=str(output)) == [[f"Wrote {output}"]]
+    written = [cells for _, cells in read_rows(output)]
     expected = read_lines(finetuned / "predictions" / "dev.jsonl")
-    for line, other in zip(written, expected, strict=True):
-        assert "label" not in line
-        assert line["text"] == {"sentence": dev_sentences[int(line["id"])]}
-        assert (line["id"], line["prediction"]) == (other["id"], other["prediction"])
-        assert sum(line["probabilities"].values()) == pytest.approx(1)
-        assert line["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)
+    as_text = target in (".csv", ".tsv")
+    for row, given, other in zip(written, made, expected, strict=True):
+        assert list(row) == ["mine", "sentence", "note", *ADDED]
+        number = given["mine"]
+        assert row["mine"] == (str(number) if ".csv" in source or as_text else number)
+        assert row["sentence"] == given["sentence"]
+        assert row["note"] == ("'=1+1" if as_text else "=1+1")
+        assert row["prediction"] == other["prediction"]
+        shares = [float(row[name]) for name in ADDED[1:]]
+        assert shares == pytest.approx([*other["probabilities"].values()], abs=1e-6)
+
+
+def test_rows_without_text_have_no_prediction(ask, finetuned, tmp_path, caplog):
+    """One warning counts them and names the first."""
+    path, output = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    cells = ["bcd", "", "efg", *[" "] * 3]
+    path.write_text("sentence,more\n" + "".join(f"{each},x\n" for each in cells))
+    ask(finetuned, input=str(path), output=str(output))
+    rows = read_lines(output)
+    assert [row["sentence"] for row in rows] == cells
+    assert [row["prediction"] is None for row in rows] == [not c.strip() for c in cells]
+    assert [row["P(positive)"] is None for row in rows] == [
+        not each.strip() for each in cells
+    ]
+    (message,) = caplog.messages
+    assert message == (
+        f"Rows without text get no prediction: 4 of 6, the first {path}:3, {path}:5, "
+        f"{path}:6."
+    )
+    printed = ask(finetuned, input=str(path))
+    assert [bool(row[0]) for row in printed[1:]] == [bool(c.strip()) for c in cells]
+    assert [len(row) for row in printed] == [4] * 7
+
+
+def test_a_file_with_labels_is_scored(ask, finetuned, tables, dev_sentences, tmp_path):
+    """Beside what is written; of labels that the model does not know, it tells."""
+    dev = rows("sst2", 12, seed=1)
+    path, _ = tables(".jsonl")
+    given = [{"sentence": r["sentence"], "label": r["label"]} for r in dev]
+    write_lines(path, given)
+    table = ask(finetuned, input=str(path))
+    accuracy = json.loads((finetuned / "results.json").read_text())["dev"]["accuracy"]
+    scores = f"Scores of the 12 rows with labels: accuracy {accuracy:.4f}"
+    said, recall = ask.said.splitlines()[-2:]
+    assert said == scores
+    confusion = json.loads((finetuned / "results.json").read_text())["dev"]["confusion"]
+    parts = [
+        (right / sum(row), f"{name} {right} of {sum(row)}")
+        for name, row, right in zip(
+            ("negative", "positive"), confusion, np.diag(confusion), strict=True
+        )
+    ]
+    named = ", ".join(text for _, text in sorted(parts, key=lambda part: part[0]))
+    assert recall == f"Recall, lowest first: {named}"
+    assert [row[:3] for row in table[1:]] == as_table(finetuned)
+    given[0]["label"] = given[2]["label"] = "unheard of"
+    given[1]["label"] = None
+    write_lines(path, given)
+    output = tmp_path / "out.jsonl"
+    ask(finetuned, input=str(path), output=str(output))
+    assert "not scored: 'unheard of' (2).\n" in ask.said
+    assert "Scores of the 9 rows with labels: accuracy " in ask.said
+    assert [row["label"] for row in read_lines(output)] == [r["label"] for r in given]
+    ask(finetuned, text=dev_sentences[0])
+    assert "Scores" not in ask.said
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_a_column_that_would_be_added_is_refused(ask, finetuned, tables, suffix):
+    path, _ = tables(suffix, prediction="mine")
+    output = path.with_name(f"out{suffix}")
+    with pytest.raises(UserError, match=r"in.* there is a column 'prediction' already"):
+        ask(finetuned, input=str(path), output=str(output))
+    assert not output.exists() and len(ask(finetuned, input=str(path))) == 13
+
+
+def test_lines_of_text_become_json_lines_or_a_table(ask, finetuned, tmp_path):
+    text, paths = "bcd aaaa\nefg", [tmp_path / f"a{s}" for s in (".jsonl", ".csv")]
+    for path in paths:
+        ask(finetuned, text=text, output=str(path))
+    one, other = read_lines(paths[0])
+    assert (one["id"], one["text"], other["id"]) == ("0", {"sentence": "bcd aaaa"}, "1")
+    assert sum(one["probabilities"].values()) == pytest.approx(1)
+    header, *written = [line.split(",") for line in paths[1].read_text().splitlines()]
+    assert header == ["id", "sentence", *ADDED]
+    assert written[1] == [
+        *("1", "efg", other["prediction"]),
+        *map(str, other["probabilities"].values()),
+    ]
 
 
 def test_the_examples_are_not_replaced(ask, finetuned, tmp_path):
@@ -174,11 +344,7 @@ def test_bad_input_is_refused(ask, finetuned, overrides, message):
         ("a.txt", "\n \n", r"a.txt holds no example"),
         ("a.txt", "fine\na\tb", r"a.txt:2: .* but the line holds 2"),
         ("a.jsonl", '{"sentence": "a"}\n{"text": "b"}', r"a.jsonl:2: .*'sentence'"),
-        (
-            "a.jsonl",
-            '{"sentence": ""}',
-            r"a.jsonl:1: the text in .*'sentence' is empty",
-        ),
+        ("a.jsonl", '{"sentence": ""}', r"No row of .*a.jsonl has text in .* sentence"),
         ("a.jsonl", '{"sentence": [3]}', r"a.jsonl:1: column 'sentence' holds \[3\], "),
         ("a.jsonl", "sentence", r"a.jsonl:1: this is not JSON"),
         ("a.jsonl", "[1]", r"a.jsonl, object 1 of the list: this is 1, not a JSON"),
@@ -243,3 +409,41 @@ def test_escapes_do_not_reach_a_terminal_and_files_keep_them(ask, finetuned, tmp
     assert ask(finetuned, text=text)[1][3] == "bcd \\x1b[31maaaa"
     ask(finetuned, text=text, output=str(target))
     assert [line["text"]["sentence"] for line in read_lines(target)] == [text]
+
+
+def test_a_data_frame_gets_columns(finetuned, dev_sentences, caplog):
+    """With its index and types kept, and the command's predictions."""
+    texts = [dev_sentences[0], None, *dev_sentences[1:], " ", pd.NA]
+    frame = pd.DataFrame({" sentence": texts, "n": range(15), "label": "unheard of"})
+    frame.index = pd.Index([f"r{number}" for number in range(15)], name="row")
+    before, model = frame.copy(), gpt1_jax.load(str(finetuned))
+    found = model.predict(frame)
+    pd.testing.assert_frame_equal(frame, before)
+    pd.testing.assert_frame_equal(found[list(frame)], before)
+    assert list(found) == [*frame, *ADDED]
+    rows = found[found["prediction"].notna()]
+    assert list(found.index.difference(rows.index)) == ["r1", "r13", "r14"]
+    assert [
+        [row["prediction"], *(f"{row[name]:.4f}" for name in ADDED[1:])]
+        for _, row in rows.iterrows()
+    ] == as_table(finetuned)
+    assert found.loc["r1", ADDED].isna().all()
+    (message,) = caplog.messages
+    assert message.endswith("3 of 15, the first row 'r1', row 'r13', row 'r14'.")
+    assert [each["label"] for each in model.predict(dev_sentences)] == list(
+        rows["prediction"]
+    )
+    empty = model.predict(frame.iloc[:0])
+    assert list(empty) == [*frame, *ADDED] and not len(empty)
+
+
+def test_a_data_frame_that_does_not_fit_is_refused(finetuned):
+    model = gpt1_jax.load(str(finetuned))
+    frame = pd.DataFrame({"sentence": ["bcd"], "prediction": ["mine"]})
+    with pytest.raises(UserError, match=r"DataFrame: .* column 'prediction' already"):
+        model.predict(frame)
+    with pytest.raises(UserError, match=r"row 0: there is no column 'sentence'; the c"):
+        model.predict(pd.DataFrame({"text": ["bcd"]}))
+    twice = pd.DataFrame([["bcd", "efg"]], columns=["sentence", " sentence"])
+    with pytest.raises(UserError, match=r"two columns are named 'sentence'; rename"):
+        model.predict(twice)

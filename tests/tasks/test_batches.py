@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tiny_tasks import finetune_config
 
 from gpt1_jax.data.windows import read_ahead
+from gpt1_jax.finetuning.heads import classification_loss
 from gpt1_jax.finetuning.steps import Batch, make_batch
 from gpt1_jax.tasks.batches import (
     EncodedExamples,
@@ -82,6 +83,12 @@ def train_batches(encoded, batch_size=4, rows=slice(None), **overrides):
         seed=0,
     )
     return TrainBatches(examples=encoded, make_batch=make_batch, **values | overrides)
+
+
+def labelled(count):
+    """Examples of three classes, one of them rare."""
+    classes = np.random.default_rng(3).choice(3, count, p=(0.7, 0.2, 0.1))
+    return collect(sequences_of([[5]] * count), np.eye(3, dtype=np.float32)[classes])
 
 
 def all_batches(encoded, batch_size=4, rows=slice(None)):
@@ -319,6 +326,43 @@ def test_train_batches_of_all_hosts_are_the_global_batch(hosts):
         assert_same_batch(joined(together), whole[step])
         holders |= {i for i, batch in enumerate(together) if 7 in numbers(batch)}
     assert holders == set(range(hosts))
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_class_weights_make_the_mean_of_losses_that_of_torch(hosts):
+    """Over the batches of all hosts, whatever part of the rows each of them has."""
+    torch = pytest.importorskip("torch")
+    encoded, weights = labelled(40), np.float32([0.5, 2.0, 7.0])
+    options = dict(batch_size=8, seq_lens=(8,), devices=4)
+    plain = train_batches(encoded, **options)
+    weighted = [
+        train_batches(encoded, rows=rows, class_weights=weights, **options)
+        for rows in host_rows(8, hosts)
+    ]
+    criterion = torch.nn.CrossEntropyLoss(weight=torch.tensor(weights))
+    rng = np.random.default_rng(0)
+    for step in range(15):
+        logits = rng.normal(0, 2, (8, 3)).astype(np.float32)
+        labels = torch.tensor(plain[step].targets.argmax(1))
+        expected = float(criterion(torch.tensor(logits), labels))
+        batches = [batch[step] for batch in weighted]
+        losses = [
+            float(classification_loss(part, batch.targets))
+            for part, batch in zip(np.split(logits, hosts), batches, strict=True)
+        ]
+        assert np.mean(losses) == pytest.approx(expected, rel=1e-5)
+        whole = joined(batches)._replace(targets=plain[step].targets)
+        assert_same_batch(whole, plain[step])
+
+
+def test_class_weights_leave_the_examples_as_they_are():
+    encoded = labelled(40)
+    before = encoded.targets.copy()
+    batches = train_batches(encoded, class_weights=np.float32([1, 2, 3]))
+    first = batches[0].targets
+    assert (first.sum(1) != 1).any() and first.dtype == np.float32
+    np.testing.assert_array_equal(batches[0].targets, first)
+    np.testing.assert_array_equal(encoded.targets, before)
 
 
 # --- real tokens ----------------------------------------------------------------

@@ -4,13 +4,22 @@ import json
 import math
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
-from sklearn.metrics import matthews_corrcoef
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    brier_score_loss,
+    f1_score,
+    log_loss,
+    matthews_corrcoef,
+    precision_recall_fscore_support,
+)
+from tiny_tasks import changed
 
 from gpt1_jax.tasks.baselines import (
-    bag_of_words_baseline,
+    fit_bag_of_words,
     label_entropy,
     majority_baseline,
 )
@@ -19,9 +28,15 @@ from gpt1_jax.tasks.metrics import (
     auc,
     best_threshold,
     bootstrap_error,
+    calibration_error,
+    describe_metric,
+    fitting_metrics,
     interval,
+    reliability,
+    score_in_full,
     score_predictions,
     standard_error,
+    with_all_metrics,
 )
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Inputs, Target, Task
@@ -199,6 +214,11 @@ def test_the_frequencies_of_labels_have_a_loss():
     by_hand = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert label_entropy(CLASSES, examples([1, 1, 1, 0])) == pytest.approx(by_hand)
     assert label_entropy(CLASSES, examples([1])) == 0
+    weighted = label_entropy(CLASSES, examples([1, 1, 1, 0]), np.float32([3, 1]))
+    assert weighted == pytest.approx(math.log(2))
+    several = changed(CLASSES, "target", multilabel=True)
+    found = label_entropy(several, examples([(0, 1), (1,), (1,), ()]))
+    assert found == pytest.approx(by_hand)
     assert label_entropy(SCORES, examples([2.5])) is None
 
 
@@ -292,10 +312,10 @@ WORDS = [("a fine film", 1), ("a dull film", 0), ("fine acting", 1), ("dull plot
 def test_a_bag_of_words_knows_labels_and_scores_by_their_words():
     dev = [("so fine", 1), ("very dull", 0)]
     train = texts(CLASSES, WORDS * 3)
-    found = bag_of_words_baseline(CLASSES, train, texts(CLASSES, dev))
+    found = fit_bag_of_words(CLASSES, train)(texts(CLASSES, dev))
     assert (found["n"], found["accuracy"]) == (2, 1.0)
     dev = texts(SCORES, [*dev, ("nothing known", 1)])
-    found = bag_of_words_baseline(SCORES, texts(SCORES, WORDS * 3), dev)
+    found = fit_bag_of_words(SCORES, texts(SCORES, WORDS * 3))(dev)
     assert found["pearson"] > 0.8
 
 
@@ -303,13 +323,31 @@ def test_a_bag_of_words_knows_labels_and_scores_by_their_words():
     "train", [[("a", 1), ("b", 1)], [("?", 1), ("!", 0)]], ids=["one label", "no word"]
 )
 def test_a_bag_of_words_that_can_learn_nothing_has_no_score(train):
-    dev = texts(CLASSES, WORDS)
-    assert bag_of_words_baseline(CLASSES, texts(CLASSES, train), dev) is None
+    assert fit_bag_of_words(CLASSES, texts(CLASSES, train)) is None
+
+
+def test_baselines_of_several_labels_answer_each():
+    task = own_task("fun", "dull", "always", multilabel=True, metrics=("micro_f1",))
+    pairs = [("fun fun", (0, 2)), ("dull", (1, 2)), ("fun dull", (0, 1, 2)), ("", (2,))]
+    train, dev = texts(task, pairs * 9), texts(task, pairs[:2])
+    found = fit_bag_of_words(task, train)(dev)
+    assert found["micro_f1"] == 1 and found["log_loss"] < 0.3
+    found = majority_baseline(task, train, dev)  # half have each of the first two
+    assert found["micro_f1"] == pytest.approx(2 * 4 / (4 + 6))
+    assert found["log_loss"] == pytest.approx(2 / 3 * math.log(2))
+    assert label_entropy(task, train) == pytest.approx(2 / 3 * math.log(2))
+
+
+def test_the_majority_is_as_sure_as_labels_are_frequent():
+    task = own_task("a", "b", metrics=("log_loss",))
+    found = majority_baseline(task, examples([0, 0, 0, 1]), examples([0, 1]))
+    by_hand = -(math.log(0.75) + math.log(0.25)) / 2
+    assert found["log_loss"] == pytest.approx(by_hand)
 
 
 def test_a_multiple_choice_has_no_bag_of_words():
     task = TASKS["copa"]
-    assert bag_of_words_baseline(task, texts(CLASSES, WORDS), []) is None
+    assert fit_bag_of_words(task, texts(CLASSES, WORDS)) is None
 
 
 def test_an_interval_holds_its_score():
@@ -324,3 +362,179 @@ def test_an_interval_holds_its_score():
     assert low < METRICS["pearson"](near, true) < high and high - low < 0.2
     assert interval("pearson", near, true) == (low, high)
     assert interval("accuracy", right[:1], right[:1]) is None
+
+
+# --- tasks of one's own: what fits, the positive class, several labels an example ----
+
+
+def own_task(*labels, multilabel=False, positive=1, metrics=("accuracy",)):
+    target = Target(labels=labels, multilabel=multilabel, positive=positive)
+    task = Task("custom", "Own", Inputs("single", ("text",)), target, metrics)
+    return with_all_metrics(task)
+
+
+def drawn(num_labels, seed=0, n=300):
+    """Probabilities, predictions and labels of a model that is often right."""
+    rng = np.random.default_rng(seed)
+    probabilities = rng.dirichlet(np.full(num_labels, 0.3), n)
+    labels = np.array([rng.choice(num_labels, p=row) for row in probabilities])
+    return probabilities, probabilities.argmax(axis=1), labels
+
+
+LABELLED = ["accuracy", "macro_f1", "balanced_accuracy", "matthews"]
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        (own_task("a", "b", "c"), [*LABELLED, "log_loss", "brier"]),
+        (own_task("a", "b"), ["accuracy", "f1", *LABELLED[1:], "log_loss", "brier"]),
+        (
+            own_task("1", "2", "10"),
+            [*LABELLED, "log_loss", "brier", "pearson", "spearman"],
+        ),
+        (
+            own_task("a", "b", multilabel=True),
+            ["accuracy", "macro_f1", "micro_f1", "log_loss", "brier"],
+        ),
+        (SCORES, ["pearson", "spearman"]),
+    ],
+)
+def test_metrics_fit_the_labels(task, expected):
+    assert fitting_metrics(task) == expected
+
+
+@pytest.mark.parametrize("num_labels", [2, 4])
+def test_scores_of_labels_are_those_of_scikit_learn(num_labels):
+    task = own_task(*"abcd"[:num_labels])
+    probabilities, predictions, labels = drawn(num_labels)
+    found = score_in_full(task, examples(labels), predictions, probabilities)
+    pair = labels, predictions
+    expected = {
+        "macro_f1": f1_score(*pair, average="macro"),
+        "balanced_accuracy": balanced_accuracy_score(*pair),
+        "log_loss": log_loss(labels, probabilities),
+        "brier": np.square(np.eye(num_labels)[labels] - probabilities).sum(1).mean(),
+    }
+    if num_labels == 2:
+        expected["brier"] = brier_score_loss(labels, probabilities[:, 1])
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    rows = zip(*precision_recall_fscore_support(*pair), strict=True)
+    for own, row in zip(found["labels"].values(), rows, strict=True):
+        values = [own[name] for name in ("precision", "recall", "f1", "n")]
+        assert values == pytest.approx(row)
+    assert json.loads(json.dumps(found))["labels"]["a"]["predicted"] > 0
+
+
+def test_a_label_that_never_occurs_has_no_part_in_means():
+    task = own_task("a", "b", "c")
+    shares = np.array([[0.9, 0.1, 0]] * 4)
+    found = score_in_full(task, examples([0, 0, 0, 1]), shares.argmax(1), shares)
+    assert found["macro_f1"] == pytest.approx((6 / 7 + 0) / 2)
+    assert found["balanced_accuracy"] == 0.5
+    unseen = {"n": 0, "predicted": 0, "precision": None, "recall": None, "f1": None}
+    ends = dict.fromkeys(("precision", "recall", "f1"))
+    assert found["labels"]["c"] == {**unseen, "intervals": ends}
+    assert found["labels"]["b"]["precision"] is None
+
+
+def test_f1_is_of_the_positive_label_in_score_interval_and_baseline():
+    task = own_task("abusive", "normal", positive=0, metrics=("f1",))
+    labels = [0] * 5 + [1] * 95
+    normal = np.ones(100, int)
+    shares = np.array([[0.05, 0.95]] * 100)
+    found = score_in_full(task, examples(labels), normal, shares)
+    assert found["f1"] == 0
+    # None of 5 right: Jaccard's index is from 0 to 0.434 (Wilson), F1 is 2 J / (1 + J).
+    assert found["intervals"]["f1"] == pytest.approx((0, 0.6058), abs=1e-4)
+    assert majority_baseline(task, examples(labels), examples(labels))["f1"] == 0
+    assert describe_metric(task, "f1") == "f1 of abusive"
+    assert describe_metric(TASKS["mrpc"], "f1") == "f1"
+    half = np.array([0, 0, 0, 1, 1] + [1] * 95)
+    found = score_in_full(task, examples(labels), half, shares)
+    assert found["f1"] == found["labels"]["abusive"]["f1"] == pytest.approx(6 / 8)
+    low, high = found["intervals"]["f1"]
+    assert low < 6 / 8 < high
+
+
+def test_labels_that_are_numbers_correlate_by_their_values():
+    task = own_task("1", "2", "10", metrics=("pearson",))
+    found = score_predictions(task, examples([0, 1, 2, 2]), [0, 1, 2, 1])
+    by_hand = np.corrcoef([1, 2, 10, 10], [1, 2, 10, 2])[0, 1]
+    assert found["pearson"] == pytest.approx(by_hand)
+    assert "spearman" not in found
+
+
+def test_several_labels_an_example_are_scored_by_label():
+    task = own_task("a", "b", "c", multilabel=True, metrics=("micro_f1",))
+    labels = [(0,), (0, 1), (), (1,)]
+    true = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [0, 1, 0]], bool)
+    probabilities = np.where(true, 0.9, 0.2)
+    probabilities[1, 0] = probabilities[3, 1] = 0.1
+    predictions = probabilities >= 0.5
+    found = score_in_full(task, examples(labels), predictions, probabilities)
+    assert found["micro_f1"] == pytest.approx(4 / 6)  # 2 right, 2 missed
+    assert found["macro_f1"] == pytest.approx(2 / 3)  # "c" does not occur
+    assert found["accuracy"] == 0.5  # all labels right
+    assert found["log_loss"] == pytest.approx(
+        log_loss(true.ravel(), probabilities.ravel())
+    )
+    brier = np.square(true - probabilities).mean()
+    assert found["brier"] == pytest.approx(brier)
+    assert found["labels"]["a"] | {"intervals": 0} == {
+        "n": 2,
+        "predicted": 1,
+        "precision": 1.0,
+        "recall": 0.5,
+        "f1": pytest.approx(2 / 3),
+        "intervals": 0,
+    }
+    assert "confusion" not in found
+    none = np.zeros((4, 3), bool)
+    found = score_in_full(task, examples([()] * 4), none, probabilities)
+    assert found["micro_f1"] == found["macro_f1"] == 0
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "balanced_accuracy", "matthews", "f1"])
+def test_intervals_from_counts_are_those_of_the_bootstrap(metric):
+    _, predictions, labels = drawn(2 if metric == "f1" else 4)
+    low, high = interval(metric, predictions, labels)
+    error = bootstrap_error(METRICS[metric].formula, predictions, labels, seed=1)
+    assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.15)
+    assert (low + high) / 2 == pytest.approx(
+        METRICS[metric](predictions, labels), abs=0.01
+    )
+
+
+def test_intervals_of_losses_are_those_of_a_mean():
+    probabilities, _, labels = drawn(3)
+    losses = -np.log(probabilities[np.arange(300), labels])
+    half = 1.968 * losses.std(ddof=1) / math.sqrt(300)  # Student's t of 299
+    expected = losses.mean() - half, losses.mean() + half
+    assert interval("log_loss", probabilities, labels) == pytest.approx(expected, 1e-3)
+    assert not METRICS["log_loss"].highest_is_best
+    assert not METRICS["brier"].highest_is_best
+
+
+def test_intervals_of_a_large_split_take_seconds():
+    probabilities, predictions, labels = drawn(20, n=100_000)
+    task = own_task(*map(str, range(100, 120)))
+    began = time.perf_counter()
+    score_in_full(task, examples(labels.tolist()), predictions, probabilities)
+    assert time.perf_counter() - began < 60
+
+
+def test_the_calibration_error_is_that_by_hand():
+    # Tenths 0.6 to 0.7 (two of three right) and 0.9 to 1 (one of two).
+    sure = np.array([0.62, 0.65, 0.68, 1.0, 0.9])
+    probabilities = np.stack([sure, 1 - sure], axis=1)
+    labels = np.array([0, 0, 1, 0, 1])
+    assert reliability(labels, probabilities) == [
+        pytest.approx({"n": 3, "confidence": 0.65, "accuracy": 2 / 3}),
+        pytest.approx({"n": 2, "confidence": 0.95, "accuracy": 0.5}),
+    ]
+    by_hand = (3 * (2 / 3 - 0.65) + 2 * (0.95 - 0.5)) / 5
+    assert calibration_error(labels, probabilities) == pytest.approx(by_hand)
+    # Of several labels, each answer counts, also a "no".
+    both = np.stack([labels == 0, labels == 1], axis=1)
+    assert calibration_error(both, probabilities) == pytest.approx(by_hand)

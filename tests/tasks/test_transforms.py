@@ -316,6 +316,12 @@ def test_label_is_one_hot_and_a_missing_one_all_zeros(score_loss):
     assert rows.dtype == np.float32
 
 
+def test_each_of_several_labels_is_a_target():
+    task = changed(TASKS["mnli"], "target", multilabel=True)
+    rows = targets(task, [(0, 2), (), None, (1,)])
+    assert rows.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 1, 0]]
+
+
 @pytest.mark.parametrize(
     ("score", "expected"),
     [
@@ -375,6 +381,15 @@ def test_regression_predicts_its_output():
     scores, probabilities = read_outputs(REGRESSION, np.array([[3.1], [-2.0]]))
     assert scores.tolist() == [3.1, -2.0]
     assert probabilities.shape == (2, 0)
+
+
+def test_several_labels_are_those_with_a_probability_of_a_half():
+    task = changed(TASKS["mnli"], "target", multilabel=True)
+    logits = np.float32([[0.0, -0.1, np.log(3)], [-900.0, 900.0, -1.0]])
+    labels, probabilities = read_outputs(task, logits)
+    assert labels.tolist() == [[True, False, True], [False, True, False]]
+    assert probabilities[0, [0, 2]].tolist() == pytest.approx([0.5, 0.75])
+    assert probabilities[1].tolist() == pytest.approx([0, 1, 1 / (1 + np.e)])
 
 
 @few
