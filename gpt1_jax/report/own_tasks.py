@@ -46,6 +46,12 @@ def own_results(runs: Sequence[Finished]) -> str:
     header = ["task", "start", "metric", "split", "score", "majority", "bag of words"]
     table = markdown_table([*header, "n"], [row for _, row in found], text_columns=4)
     notes = _NOTES.format(how_to_read(metric for metric, _ in found))
+    if any(run.config.custom.head == "multilabel" for run in runs):
+        notes += (
+            " Of several labels, accuracy counts examples whose labels are all right."
+        )
+    if any(run.config.data.fold for run in runs):
+        notes += " With folds, each run is scored on the part that it holds out."
     parts = [table, notes]
     for line, own in lines.items():
         parts += _of_one_run(_title(*line), own[0])
