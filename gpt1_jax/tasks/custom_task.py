@@ -148,7 +148,7 @@ def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -
     """A line on the weights of labels, or on labels that may need some; "" if none."""
     if (weights := class_weights(custom, train)) is not None:
         each = zip(custom.labels, weights, strict=True)
-        return f"Class weights: {', '.join(f'{name!r} {w:.3g}' for name, w in each)}."
+        return f"Class weights: {', '.join(f'{name!r} {w:.4g}' for name, w in each)}."
     if custom.head not in _OF_ONE_LABEL or not custom.labels:
         return ""
     found, counts = np.unique([each.label for each in train], return_counts=True)
