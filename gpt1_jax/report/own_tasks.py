@@ -37,7 +37,7 @@ def own_results(runs: Sequence[Finished]) -> str:
     """The scores of runs on tasks of one's own, by label too, and errors, as Markdown.
 
     Args:
-      runs: finished runs; those that differ only in their seed share a line. Of the
+      runs: finished runs; those that differ only in seed or fold share a line. Of the
         first run of each line, labels and errors are shown, on the test split if its
         labels are known.
     """
@@ -50,9 +50,8 @@ def own_results(runs: Sequence[Finished]) -> str:
         notes += (
             " Of several labels, accuracy counts examples whose labels are all right."
         )
-    if any(run.config.data.fold for run in runs):
-        notes += " With folds, each run is scored on the part that it holds out."
-    parts = [table, notes]
+    folds = [_describe_folds(_title(*line), own) for line, own in lines.items()]
+    parts = [table, notes, *filter(None, folds)]
     for line, own in lines.items():
         parts += _of_one_run(_title(*line), own[0])
     return "\n\n".join(parts) + "\n"
@@ -61,6 +60,19 @@ def own_results(runs: Sequence[Finished]) -> str:
 def _title(name: str, start: str) -> str:
     """The name of a line, as plain text."""
     return name if start == VARIANTS["pretrained"] else f"{name}, {start}"
+
+
+def _describe_folds(title: str, runs: Sequence[Finished]) -> str:
+    """Says which runs share a line if they have folds; "" if not."""
+    folds = {run.config.data.fold for run in runs}
+    if folds == {0}:
+        return ""
+    seeds = counted(len({run.config.seeds[0] for run in runs}), "seed")
+    of_all = f"{len(folds)} of {runs[0].config.data.folds} folds"
+    return (
+        f"{escape(title)}: {counted(len(runs), 'run')}, of {of_all} and {seeds}. "
+        "The dev split of each fold is another part of the training file."
+    )
 
 
 def _scored_split(run: Finished) -> str:
@@ -85,14 +97,8 @@ def _of_one_run(title: str, run: Finished) -> list[str]:
             "between the probability of an answer and how often it is right."
         )
     parts += _errors(run, split)
-    where = f"**{escape(title)}, {split} split, {_name_in_line(run)}**"
+    where = f"**{escape(title)}, {split} split, {run.repetition}**"
     return [where, *parts] if parts else []
-
-
-def _name_in_line(run: Finished) -> str:
-    """What tells a run from others of its line."""
-    fold, seed = run.config.data.fold, f"seed {run.config.seeds[0]}"
-    return f"fold {fold}, {seed}" if fold else seed
 
 
 def _by_label(labels: Mapping[str, Any]) -> str:
@@ -165,7 +171,7 @@ def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
             points = [(r["step"], r.get(f"valid_{metric}")) for r in records]
             if known := [(step, value) for step, value in points if value is not None]:
                 steps, values = zip(*known, strict=True)
-                found[_name_in_line(run)] = steps, values
+                found[run.repetition] = steps, values
         named = {"most frequent label": "majority", "bag of words": "bag_of_words"}
         scores = {k: (own[0].result.get(v) or {}).get(metric) for k, v in named.items()}
         beaten = {k: score for k, score in scores.items() if score is not None}
@@ -204,7 +210,7 @@ def reliability_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
 
 
 def _by_line(runs: Sequence[Finished]) -> dict[tuple[str, str], list[Finished]]:
-    """Runs that differ in their seed alone, by name and by where they start."""
+    """Runs that differ in seed and fold alone, by name and by where they start."""
     lines: dict[tuple[str, str], list[Finished]] = {}
     for run, name in zip(runs, row_names(runs), strict=True):
         start = f"{run.layers_transferred} of {run.model.depth} layers"

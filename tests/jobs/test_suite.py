@@ -523,6 +523,27 @@ def test_the_best_of_all_that_share_a_folder_keeps_its_checkpoints(tmp_path):
     assert [path.parent.name for path in tmp_path.rglob("checkpoints")] == kept
 
 
+def test_folds_are_runs_whose_scores_share_a_line(
+    finetune_base, tmp_path, monkeypatch, carried_out
+):
+    """They can be divided among commands, as seeds can."""
+    path = write_tsv(tmp_path / "train.tsv", named(rows("sst2", 30, 0)))
+    folder = tmp_path / "run"
+    for seed, folds in ((0, 1), (0, 0), (1, 0)):
+        given = {"data__folds": 3, "data__fold": folds, "seeds": (seed, 5)}
+        paths = {"train": path}
+        finetune.run(custom(finetune_base, paths, **OWN_TASK, **given), str(folder))
+    folders = [f"custom/pretrained-fold{n}-seed{s}" for n in (1, 2, 3) for s in (0, 5)]
+    more = [f"custom/pretrained-fold{n}-seed1" for n in (1, 2, 3)]
+    assert carried_out == [*folders, *more]
+    (lines,) = json.loads((folder / "all_results.json").read_text())["custom"].values()
+    assert len(lines) == 9
+    table = (folder / "results.md").read_text()
+    assert table.count("| custom | pre-trained |") == 1
+    assert "| custom | pre-trained | accuracy | dev | 50.0 (50.0 to 50.0) |" in table
+    assert "custom: 9 runs, of 3 of 3 folds and 3 seeds. The dev split of" in table
+
+
 @pytest.mark.parametrize("name", ["../x", "a/b", "two words", ".hidden"])
 def test_the_name_of_a_task_of_ones_own_may_be_a_folders(finetune_base, name):
     with pytest.raises(UserError, match=r"custom\.name=.* names a folder"):
