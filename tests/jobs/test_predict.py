@@ -118,6 +118,17 @@ def test_a_table_keeps_its_columns(ask, finetuned, tables, tmp_path, source, tar
         assert shares == pytest.approx([*other["probabilities"].values()], abs=1e-6)
 
 
+def test_a_column_that_a_row_lacks_is_empty_there(ask, finetuned, tmp_path):
+    path, output = tmp_path / "in.jsonl", tmp_path / "out.csv"
+    given = [{"sentence": "bcd"}, {"a": [3], "sentence": "efg", "b": 0.1}]
+    write_lines(path, [*given, {"b": None, "sentence": "hi"}])
+    ask(finetuned, input=str(path), output=str(output))
+    header, *rows = csv.reader(io.StringIO(output.read_text()))
+    assert header == ["sentence", "a", "b", *ADDED]
+    expected = [["bcd", "", ""], ["efg", "[3]", "0.1"], ["hi", "", ""]]
+    assert [row[:3] for row in rows] == expected
+
+
 def test_rows_without_text_have_no_prediction(ask, finetuned, tmp_path, caplog):
     """One warning counts them and names the first."""
     path, output = tmp_path / "in.csv", tmp_path / "out.jsonl"
