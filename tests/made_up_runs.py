@@ -42,6 +42,11 @@ RECORDS = (
         "sample": "it was a\nsecond line",
     },
 )
+OWN_TASK = {
+    "custom__head": "classification",
+    "custom__text": ("a",),
+    "custom__labels": ("x", "y"),
+}
 
 
 def write_json(path, value):
@@ -89,7 +94,8 @@ def write_finished(
     folder, task="sst2", score=0.75, seed=0, result=None, preset=None, **overrides
 ):
     """A finished fine-tuned run, on its own or one of a preset with several."""
-    given = {"init_from": "runs/pretrain/small", "seeds": (seed,), **overrides}
+    own = OWN_TASK if task == "custom" else {}
+    given = {"init_from": "runs/pretrain/small", "seeds": (seed,), **own, **overrides}
     config = load_config(task, file="finetune", **given).to_dict()
     config["model"] |= SIZES
     config["preset"] = preset or config["preset"]

@@ -127,6 +127,37 @@ class TaskDataConfig(ExamplesConfig):
     # padding is left in.
     unpadded_sizes: NotNegative[int] = 16
 
+    def __post_init__(self):
+        super().__post_init__()
+        held_out = f"config.data.dev_fraction={self.dev_fraction}"
+        if self.folds:
+            held_out = f"config.data.folds={self.folds}"
+        require(
+            self.source == "files" or not (self.dev_fraction or self.folds),
+            f"{held_out} divides the training file of a task of your own "
+            "(configs/finetune.py:custom); published tasks have a dev split.",
+        )
+        require(
+            not (self.dev_fraction and self.folds),
+            f"{held_out} does not go with config.data.dev_fraction="
+            f"{self.dev_fraction}, as each holds out a dev split; leave one at 0.",
+        )
+        require(
+            not self.dev or not (self.dev_fraction or self.folds),
+            f"{held_out} holds rows of the training file out as the dev split, but "
+            f"config.data.dev={self.dev!r} names one; leave one of the two out.",
+        )
+        require(
+            self.fold <= self.folds,
+            f"config.data.fold={self.fold} is none of the parts of the training file; "
+            f"config.data.folds={self.folds} is their number.",
+        )
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether the dev split is a part of the training file."""
+        return bool(self.dev_fraction or self.fold)
+
     def longest(self, model_max_seq_len: int) -> int:
         """Longest sequence in tokens, for a model that reads `model_max_seq_len`."""
         return self.max_seq_len or model_max_seq_len
@@ -202,6 +233,14 @@ class FinetuneEvalConfig(Section):
     patience: NotNegative[int] = 0
 
 
+# The comparisons that read a key of `SuiteConfig`.
+_READ_BY = {
+    "lstm_init_from": ("ablations",),
+    "aux_lm_weights": ("aux_lm_weight",),
+    "train_sizes": ("train_sizes", "aux_lm_weight"),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class SuiteConfig(Section):
     """Runs over several tasks, seeds and variants (`suite_variants`)."""
@@ -227,11 +266,20 @@ class SuiteConfig(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("aux_lm_weights", "train_sizes"):
+        for name, comparisons in _READ_BY.items():
+            value = getattr(self, name)
+            if self.compare in comparisons:
+                require(
+                    value != (),
+                    f"config.suite.{name} is empty, but config.suite.compare="
+                    f"{self.compare!r} compares its values; name one or more.",
+                )
+                continue
             require(
-                bool(getattr(self, name)) or self.compare != "aux_lm_weight",
-                f"config.suite.{name} is empty, but config.suite.compare="
-                "'aux_lm_weight' compares its values; name one or more.",
+                not value or value == getattr(SuiteConfig, name),
+                f"config.suite.{name}={value!r} does nothing with config.suite.compare="
+                f"{self.compare!r}; leave it out, or compare "
+                f"{' or '.join(map(repr, comparisons))}.",
             )
 
 
@@ -292,7 +340,7 @@ class FinetuneConfig(TrainingConfig):
         # Values that the comparison would override.
         compare = self.suite.compare
         require(
-            compare in ("", "scratch") or self.transfer_layers == "all",
+            compare in ("", "scratch", "train_sizes") or self.transfer_layers == "all",
             f"config.transfer_layers={self.transfer_layers!r}, but the runs of "
             f"config.suite.compare={compare!r} start from all layers unless a variant "
             "says otherwise; leave it at 'all'.",
@@ -303,9 +351,9 @@ class FinetuneConfig(TrainingConfig):
             "compares runs with and without the auxiliary objective; leave it above 0.",
         )
         require(
-            compare != "aux_lm_weight" or self.data.max_train_examples == 0,
+            compare not in _READ_BY["train_sizes"] or not self.data.max_train_examples,
             f"config.data.max_train_examples={self.data.max_train_examples}, but "
-            "config.suite.compare='aux_lm_weight' takes the sizes in "
+            f"config.suite.compare={compare!r} takes the sizes in "
             "config.suite.train_sizes; leave it at 0.",
         )
 
@@ -352,7 +400,13 @@ def suite_variants(config: FinetuneConfig, num_layers: int) -> Variants:
                 for number in range(num_layers + 1)
             }
         case "aux_lm_weight":
-            return _aux_lm_weights(config.suite, base)
+            return {
+                f"lambda{weight:.12g}-{size}": _with_aux_lm(sized, float(weight))
+                for size, sized in _train_sizes(config.suite, base).items()
+                for weight in config.suite.aux_lm_weights
+            }
+        case "train_sizes":
+            return _train_sizes(config.suite, base)
     return {own: base}
 
 
@@ -390,15 +444,13 @@ def check_kind(name: str, variant: FinetuneConfig, kind: str) -> None:
     )
 
 
-def _aux_lm_weights(suite: SuiteConfig, base: FinetuneConfig) -> Variants:
-    """Each lambda with each number of training examples, the largest first."""
+def _train_sizes(suite: SuiteConfig, base: FinetuneConfig) -> Variants:
+    """Each number of training examples, the largest first."""
     found = {}
     for size in sorted(suite.train_sizes, key=lambda n: n or math.inf, reverse=True):
         data = dataclasses.replace(base.data, max_train_examples=size)
-        sized = dataclasses.replace(base, data=data)
-        for weight in suite.aux_lm_weights:
-            name = f"lambda{weight:.12g}-{f'size{size}' if size else 'all'}"
-            found[name] = _with_aux_lm(sized, float(weight))
+        name = f"size{size}" if size else "all"
+        found[name] = dataclasses.replace(base, data=data)
     return found
 
 

@@ -30,7 +30,7 @@ from gpt1_jax.tasks.batches import (
     padded_lengths,
 )
 from gpt1_jax.tasks.examples import describe_long_examples
-from gpt1_jax.tasks.metrics import score_predictions
+from gpt1_jax.tasks.metrics import describe_metric, score_predictions
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples, num_outputs, read_outputs
@@ -221,7 +221,9 @@ def evaluate_dev(
         logits[rows] = outputs
     scores = score_predictions(task, dev.examples, *read_outputs(task, logits))
     dev_loss = mean_loss(logits, dev.targets, task.target.multilabel)
-    shown = "  ".join(f"{name} {scores[name]:.4f}" for name in task.metrics)
+    shown = "  ".join(
+        f"{describe_metric(task, name)} {scores[name]:.4f}" for name in task.metrics
+    )
     say(f"step {step:>6}  dev {shown}  task loss {dev_loss:.4f}")
     return {
         "valid_loss": dev_loss,

@@ -91,6 +91,7 @@ class FinetunedHead(NamedTuple):
     bias: np.ndarray
     transform: str  # the task's, as in `gpt1_jax.tasks.task`
     labels: tuple[str, ...]  # of the outputs; empty if the only one is a score
+    multilabel: bool = False  # whether a text may have several of them, or none
 
 
 def read_model(folder: epath.Path) -> tuple[Sizes, Params, list[str]]:
@@ -217,6 +218,8 @@ def _place_of(
     }
     if not head.labels:  # else a pipeline turns a score into a probability
         settings["problem_type"] = "regression"
+    if head.multilabel:
+        settings["problem_type"] = "multi_label_classification"
     kernel = _with_bias_inside(head, last_norm)
     return CLASSIFIER, {"score.weight": kernel.T}, settings
 

@@ -6,6 +6,7 @@ in our own format, from which any tokenizer can be restored bit for bit. One for
 transformers can be pushed to the Hugging Face Hub.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +30,8 @@ from gpt1_jax.data.files import (
 )
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.calibration import TEMPERATURE, calibrated
+from gpt1_jax.finetuning.results import read_results
 from gpt1_jax.interop import (
     foreign,
     hugging_face,
@@ -43,6 +46,7 @@ from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
 from gpt1_jax.model.costs import describe_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.markdown import counted
+from gpt1_jax.report.tables import spread
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import best_step, saved_metadata
 from gpt1_jax.runs.checkpoints import refuse_name
@@ -51,7 +55,9 @@ from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.pretrained import read_pretrained
+from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.runs.steps import each_step, open_steps
+from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room, output_names
@@ -196,14 +202,19 @@ def _write_trajectory(
 def _export_run(config: ConvertConfig, trained: TrainedRun, target: epath.Path) -> None:
     """Exports one saved step of a run, with its head if it is fine-tuned."""
     head: FinetunedHead | None = None
-    reads: list[str] = []
+    use, longest = "", 0
     if isinstance(trained.config, FinetuneConfig):
+        trained = calibrated(trained)
         task, layer = find_task(trained.config), trained.params["head"]
         head = FinetunedHead(
-            layer["kernel"], layer["bias"], task.inputs.transform, output_names(task)
+            layer["kernel"],
+            layer["bias"],
+            task.inputs.transform,
+            output_names(task),
+            task.target.multilabel,
         )
         longest = trained.config.data.longest(trained.model.max_seq_len)
-        reads = _head_notes(task, trained.tokenizer, longest)
+        use = _describe_use(task, trained, longest)
     _export(
         config,
         target,
@@ -212,7 +223,8 @@ def _export_run(config: ConvertConfig, trained: TrainedRun, target: epath.Path) 
         trained.tokenizer,
         f"step {trained.step:,}, {trained.why}, of {_origin(config)}",
         head,
-        reads,
+        longest,
+        use,
     )
 
 
@@ -258,11 +270,13 @@ def _export(
     tokenizer: Tokenizer,
     origin: str,
     head: FinetunedHead | None = None,
-    head_notes: Sequence[str] = (),
+    longest: int = 0,
+    use: str = "",
 ) -> None:
     """Writes one folder for OpenAI's code or transformers, whole or not at all.
 
-    Its README tells the origin, and in the head's notes what a caller of it must do.
+    Its README tells the origin, and how to `use` the head. The tokenizer cuts inputs,
+    when asked to, to the `longest` that it was trained on; 0: to those of the model.
     """
     for_babylm = config.step == MILESTONES
     with whole_folder(target) as folder:
@@ -273,18 +287,22 @@ def _export(
             notes = _write_openai(folder, model, params, tokenizer, head)
         else:
             hugging_face_tokenizer.write_tokenizer(  # first: it may refuse
-                tokenizer, folder, model.max_seq_len, for_babylm, head is not None
+                tokenizer,
+                folder,
+                longest or model.max_seq_len,
+                for_babylm,
+                head is not None,
             )
             architecture = hugging_face.write_model(folder, model, params, head)
             tokenizer.save(folder / TOKENIZER_FOLDER)
             notes = _transformers_notes(model, tokenizer, for_babylm)
-            if head:
-                notes += head_notes
             if architecture == hugging_face.CLASSIFIER:
                 notes.append(
                     "The head's bias is part of its weights: the class has none."
                 )
-        readme = describe_export(model, origin, tokenizer.kind, architecture, notes)
+        readme = describe_export(
+            model, origin, tokenizer.kind, architecture, notes, use
+        )
         write_whole(folder / "README.md", readme)
 
 
@@ -319,6 +337,13 @@ _LOADING = """\
     model = {loader}.from_pretrained("THIS_FOLDER")
     tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
 """
+_CLASSIFYING = """\
+    from transformers import pipeline
+
+    classify = pipeline("text-classification", "THIS_FOLDER")
+    classify({given}, truncation=True, top_k=None)
+
+"""
 _LOADING_SHARDS = """\
 The layout is that of `model/` in openai/finetune-transformer-lm: ten shards
 of one flat vector, whose tensors `params_shapes.json` lists.
@@ -338,6 +363,7 @@ def describe_export(
     tokenizer_kind: str,
     architecture: str = "",
     notes: Sequence[str] = (),
+    use: str = "",
 ) -> str:
     """The README in Markdown: contents, origin, how to load the folder, what is absent.
 
@@ -347,6 +373,7 @@ def describe_export(
       tokenizer_kind: as in `Tokenizer.kind`.
       architecture: the class of transformers; "" in OpenAI's format.
       notes: what could not be carried over.
+      use: how to use a fine-tuned head.
     """
     is_language_model = architecture in ("", hugging_face.LANGUAGE_MODEL)
     loader = "AutoModelForCausalLM" if is_language_model else architecture
@@ -361,7 +388,7 @@ def describe_export(
         f"{model.vocab_size:,} tokens.\n\n"
         f"Exported by gpt1_jax {gpt1_jax.__version__} from {origin}.\n"
         f"Tokenizer: {tokenizer_kind}.\n\n"
-        f"## Load it\n\n{loading}\n"
+        f"## Load it\n\n{loading}\n{use}"
         f"## What is left out\n\n{lines}"
     )
 
@@ -385,27 +412,81 @@ def _transformers_notes(
     return notes
 
 
-def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]:
-    """What a caller of the head must do."""
-    start, room = tokenizer.vocab_size, describe_room(task, max_seq_len)
-    notes = []
+def _describe_use(task: Task, trained: TrainedRun, max_seq_len: int) -> str:
+    """The README on the head: how to call it, its labels, its score, its cuts."""
+    names, code = output_names(task), ""
+    notes = [f"Labels: {', '.join(map(repr, names))}."] if names else []
+    if not task.inputs.choices:
+        columns = tuple(f"{{{column}}}" for column in task.inputs.text)
+        texts = [
+            json.dumps(text, ensure_ascii=False)
+            for text in task.inputs.formats or columns
+        ]
+        given = texts[0]
+        if len(texts) > 1:
+            given = f'{{"text": {texts[0]}, "text_pair": {texts[1]}}}'
+        code = _CLASSIFYING.format(given=given)
+        notes.insert(0, "Braces stand for columns of the examples.")
+    if task.target.multilabel:
+        notes.append("Each label with a score of at least 0.5 applies to the text.")
+    elif names and not task.target.labels:
+        notes.append(
+            "The score is the mean of the labels, which are numbers, weighted by the "
+            "softmax of the outputs."
+        )
+    notes += _score_notes(task, trained)
     if formats := task.inputs.formats:
-        texts = "The text is" if len(formats) == 1 else "The two texts are"
-        notes.append(f"{texts} {' and '.join(map(repr, formats))}.")
+        is_or_are = "The text is" if len(formats) == 1 else "The two texts are"
+        notes.append(f"{is_or_are} {' and '.join(map(repr, formats))}.")
+    start = trained.tokenizer.vocab_size
     notes.append(
         f"The tokenizer puts the special tokens, ids {start} (start), {start + 1} "
         f"(delimiter) and {start + 2} (extract), before an input, between two texts "
         "and after it, unless `add_special_tokens=False`. The head reads the state at "
         "the extract token. Padding comes after it and consists of start tokens."
     )
-    if output_names(task) and not task.target.labels:
+    notes.append(_describe_cuts(task, trained.model.max_seq_len, max_seq_len))
+    lines = "".join(f"- {note}\n" for note in notes)
+    return f"## Use it\n\n{code}{lines}\n"
+
+
+def _score_notes(task: Task, trained: TrainedRun) -> list[str]:
+    """The score of the exported step, if its run has finished, and its temperature."""
+    results = read_results(RunFolder(trained.folder))
+    if results is None or results["best_step"] != trained.step:
+        return []
+    metric, notes = task.metrics[0], []
+    split = "dev" if results.get("test", {}).get(metric) is None else "test"
+    if (value := results[split].get(metric)) is not None:
+        shown = spread([METRICS[metric].shown(value)], metric)
+        notes = [
+            f"Score on {results[split]['n']:,} {split} examples: {metric} {shown}."
+        ]
+    if TEMPERATURE in results:
         notes.append(
-            "The score is the mean of the labels, which are numbers, weighted by the "
-            "softmax of the outputs."
+            "The probabilities are calibrated: the outputs are divided by the "
+            f"temperature {results[TEMPERATURE]:.3g}, fitted on the dev split."
         )
-    notes.append(
-        f"The tokenizer does not cut inputs as fine-tuning did, to {room} with "
-        "special tokens: a text that is too long keeps its beginning, and of a context "
-        "with a question only the context is cut. Uncut inputs may get other labels."
-    )
     return notes
+
+
+def _describe_cuts(task: Task, num_positions: int, max_seq_len: int) -> str:
+    """How inputs that are too long are cut, here and in fine-tuning."""
+    room = f"{describe_room(task, max_seq_len)} with special tokens"
+    if task.inputs.choices:
+        return (
+            f"Fine-tuning cut inputs to {room}: a text that is too long keeps its "
+            "beginning, and of a context with a question only the context is cut. The "
+            "tokenizer does not, and such inputs may get other answers."
+        )
+    cuts = (
+        "`truncation=True` cuts inputs that are too long. Without it, more than "
+        f"{num_positions} tokens end in an error."
+    )
+    if task.inputs.transform == "single" or task.inputs.cut_longer:
+        return f"{cuts} As in fine-tuning, {room} are left."
+    return (
+        f"{cuts} It cuts the longer of two texts until {max_seq_len} tokens are left, "
+        f"but fine-tuning cut inputs to {room}: a pair with a longer text may get "
+        "another label than from gpt1_jax."
+    )

@@ -20,7 +20,11 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
-from gpt1_jax.finetuning.calibration import TEMPERATURE, fit_temperature
+from gpt1_jax.finetuning.calibration import (
+    ERROR_BEFORE,
+    TEMPERATURE,
+    fit_temperature,
+)
 from gpt1_jax.finetuning.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -33,12 +37,15 @@ from gpt1_jax.finetuning.predictor import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.results import (
     ALL_RESULTS_FILE,
     FILE_DIGESTS,
+    TEST_BASELINES,
+    Finished,
     predictions_file,
 )
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
 from gpt1_jax.finetuning.suite import PlannedRun, Result, SuiteRun
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.interop.hub_files import fetch_tasks
+from gpt1_jax.model.costs import train_flops_per_token
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.parallel.processes import (
@@ -49,9 +56,10 @@ from gpt1_jax.parallel.processes import (
     is_main_process,
 )
 from gpt1_jax.report.comparisons import COMPARISONS
+from gpt1_jax.report.figures import confusion_matrices, reliability_curves
 from gpt1_jax.report.loss_plot import plot_loss
-from gpt1_jax.report.own_tasks import own_results
-from gpt1_jax.report.plots import save_figure
+from gpt1_jax.report.own_tasks import confusion_rows, own_results, reliability_rows
+from gpt1_jax.report.plots import figure_path, save_figure
 from gpt1_jax.report.tables import results_table, score_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
@@ -76,7 +84,7 @@ from gpt1_jax.runs.resume import (
     tree_digest,
 )
 from gpt1_jax.tasks.baselines import (
-    bag_of_words_baseline,
+    fit_bag_of_words,
     label_entropy,
     majority_baseline,
 )
@@ -87,18 +95,36 @@ from gpt1_jax.tasks.batches import (
     padded_length,
     padded_lengths,
 )
-from gpt1_jax.tasks.custom_task import class_weights, describe_class_weights
+from gpt1_jax.tasks.custom_task import (
+    class_weights,
+    describe_class_weights,
+    describe_rows,
+)
 from gpt1_jax.tasks.examples import (
     count_training_examples,
     describe_long_examples,
     file_digests,
     load_task,
 )
-from gpt1_jax.tasks.metrics import METRICS, interval, score_predictions
+from gpt1_jax.tasks.metrics import (
+    METRICS,
+    calibration_error,
+    score_in_full,
+    score_predictions,
+    true_labels,
+    with_all_metrics,
+)
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
-from gpt1_jax.training.fit import Computation, Evaluation, Run, fit
+from gpt1_jax.training.fit import (
+    Computation,
+    Evaluation,
+    Run,
+    check_patience,
+    fit,
+    how_long,
+)
 from gpt1_jax.training.memory import (
     accumulation_steps,
     check_sharing,
@@ -187,6 +213,10 @@ class _Shared:
             model = finetuned_model(origin, run.config.model)
             seq_lens = padded_lengths(config, model.max_seq_len)
             splits = load_task(task, config, origin.tokenizer, seq_lens[-1])
+            if task.name == CUSTOM_TASK:
+                train, dev = splits["train"].examples, splits["dev"].examples
+                for line in describe_rows(task, config, train, dev):
+                    say(line)
             if long := describe_long_examples(task, splits, seq_lens[-1]):
                 say(f"{task.title}: {long}")
             train = splits["train"].examples
@@ -227,10 +257,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     refuse_name(folder, to_save=True)
     check_optimizer(config.optimizer)
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
-    named = config.custom.labels
     tasks, config = select_tasks(config)
-    if config.custom.labels != named:
-        say(f"Labels: {', '.join(config.custom.labels)}.")
     origin = open_run(config.init_from, config.step)
     say_what_is_read(origin)
     variants = suite_variants(config, origin.model.depth)
@@ -328,7 +355,7 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
     """
     runs = [run for run in runs if run.task.name not in missing]
     tasks = {run.task.name: run.task for run in runs}
-    if len(tasks) < 2:
+    if len({(run.task.name, run.config.data) for run in runs}) < 2:
         return  # it is found out at once
     data = runs[0].config.data
     numbers = {name: count_training_examples(t, data) for name, t in tasks.items()}
@@ -337,7 +364,8 @@ def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -
         try:
             count_steps(run.config, min(limit or number, number))
         except UserError as error:
-            raise UserError(f"{run.task.title}: {error}") from error
+            of_size = f", {run.variant}" if limit else ""
+            raise UserError(f"{run.task.title}{of_size}: {error}") from error
 
 
 def _repeats(run: SuiteRun, results: Sequence[Result]) -> bool:
@@ -437,7 +465,7 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> int:
 
     Raises:
       ValueError: if there are too few examples for one batch, or no update at all, or
-        none after the warmup.
+        none after the warmup; or too few evaluations to end a run early.
     """
     per_epoch = num_examples // config.train.batch_size
     if not per_epoch:
@@ -454,7 +482,14 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> int:
     config.optimizer.check_num_steps(
         num_steps, f"{num_examples:,} examples, {per_epoch:,} updates per epoch"
     )
+    early = [step for step in _early_steps(config, per_epoch) if step < num_steps]
+    check_patience(config.eval.patience, len(early) + (num_steps - 1) // per_epoch)
     return num_steps
+
+
+def _early_steps(config: FinetuneConfig, per_epoch: int) -> tuple[int, ...]:
+    """The steps of the first epoch that are evaluated (released code: no other's)."""
+    return tuple(step for step in config.eval.first_epoch_steps if step < per_epoch)
 
 
 def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
@@ -464,6 +499,8 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     run_folder.write_config_and_tokenizer(folder, config, setup.data.origin.tokenizer)
     say(_description(config, setup))
     say(f"Run folder: {folder}")
+    if takes := _how_long(config, folder, setup):
+        say(takes)
     fit(_prepare(config, folder, setup))
     result = _conclude(run, setup)
     lock.check_owned()
@@ -471,8 +508,21 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
         train = setup.data.splits["train"].examples
         guess = label_entropy(run.task, train, setup.batches.class_weights)
         plot_loss(folder, "clf_loss", "nats per example", guess, config.figure)
+        if run.task.name == CUSTOM_TASK:
+            _draw_own(Finished(folder, config, result))
         write_json(folder / RESULTS_FILE, result)
     return result
+
+
+def _draw_own(run: Finished) -> None:
+    """Draws the confusion matrix and the reliability of a task of one's own."""
+    for name, draw, rows in (
+        ("confusion", confusion_matrices, confusion_rows([run])),
+        ("reliability", reliability_curves, reliability_rows([run])),
+    ):
+        if rows:
+            path = figure_path(run.folder, name, run.config.figure)
+            save_figure(functools.partial(draw, rows), path, rows)
 
 
 def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
@@ -484,19 +534,34 @@ def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
     others = f" and {len(splits['dev']):,} dev"
     if "test" in splits:
         others = f", {len(splits['dev']):,} dev and {len(splits['test']):,} test"
+    fold = ""
+    if config.data.fold:
+        fold = f", fold {config.data.fold} of {config.data.folds}"
     return (
-        f"{setup.data.task.title}, seed {config.seeds[0]}, from {start}\n"
+        f"{setup.data.task.title}{fold}, seed {config.seeds[0]}, from {start}\n"
         f"{len(splits['train']):,} training{others} examples; "
         f"{len(setup.batches):,} steps of {config.train.batch_size} examples"
     )
+
+
+def _how_long(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> str:
+    """About how long the rest of the run takes here; empty if that is short."""
+    batches, dev = setup.batches, setup.data.splits["dev"]
+    steps = len(batches) - max(saved_steps(folder), default=0)
+    lengths = batches.examples.lengths  # [N, C]
+    seq_len = padded_length(int(lengths.mean()), setup.data.seq_lens)
+    flops = train_flops_per_token(setup.predict.model, seq_len)
+    training = steps * batches.batch_size * lengths.sum(axis=1).mean() * flops
+    # The forward pass is a third of a step's work.
+    evaluations = steps / batches.steps_per_epoch
+    validation = evaluations * dev.lengths.sum() * flops / 3
+    return how_long(training, validation, config.eval.patience)[0]
 
 
 def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Run:
     """Prepares one run."""
     data, batches, seed = setup.data, setup.batches, config.seeds[0]
     per_epoch, first = batches.steps_per_epoch, data.task.metrics[0]
-    # Released code: only in the first epoch.
-    early = [step for step in config.eval.first_epoch_steps if step < per_epoch]
     layers = num_transferred(config.transfer_layers, setup.predict.model.depth)
     return Run(
         config=config,
@@ -515,8 +580,9 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
             ),
             best=Best(f"valid_{first}", METRICS[first].highest_is_best),
             every=per_epoch,
-            also=tuple(early),
+            also=_early_steps(config, per_epoch),
             saves=True,
+            patience=config.eval.patience,
         ),
         throughput=Throughput("examples", batches.batch_size),
     )
@@ -527,6 +593,8 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
     config, task, splits = run.config, run.task, setup.data.splits
     best = read_params(run.folder, _best_step(run.folder))
     train, dev = splits["train"].examples, splits["dev"].examples
+    is_own = task.name == CUSTOM_TASK
+    compared = with_all_metrics(task) if is_own else task
     result: dict[str, Any] = {
         **RESULTS.stamp(),
         "task": task.name,
@@ -536,26 +604,55 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         "origin_step": setup.data.origin.step,
         "best_step": best.step,
         "train_examples": len(train),
-        "majority": majority_baseline(task, train, dev),
+        "majority": majority_baseline(compared, train, dev),
         **digests_record(setup.data.identity(config).digests),
         FILE_DIGESTS: dict(setup.data.file_digests),
     }
-    temperature = 1.0
+    if config.data.fold:
+        result["fold"] = config.data.fold
     for name in ("dev", "test"):
         if name in splits:
             logits = setup.predict(best.params, splits[name])
-            if name == "dev" and config.custom.calibrate:
-                targets, several = splits[name].targets, task.target.multilabel
-                temperature = fit_temperature(logits, targets, several)
-                result[TEMPERATURE] = temperature
-            logits = logits / temperature
+            if config.custom.calibrate:
+                logits = _calibrate(task, name, splits[name], logits, result)
             result[name] = _report(run, name, splits[name].examples, logits)
-    if task.name == CUSTOM_TASK:
-        result["bag_of_words"] = bag_of_words_baseline(task, train, dev)
+    if is_own:
+        score_words = fit_bag_of_words(compared, train)
+        result["bag_of_words"] = score_words and score_words(dev)
+        if "test" in result and "scores" not in result["test"]:  # labels are known
+            test = splits["test"].examples
+            result[TEST_BASELINES] = {
+                "majority": majority_baseline(compared, train, test),
+                "bag_of_words": score_words and score_words(test),
+            }
     if sample := _train_sample(config, setup.data):
-        predictions, _ = read_outputs(task, setup.predict(best.params, sample))
-        result["train"] = score_predictions(task, sample.examples, predictions)
+        logits = setup.predict(best.params, sample) / result.get(TEMPERATURE, 1.0)
+        outputs = read_outputs(task, logits)
+        result["train"] = score_predictions(task, sample.examples, *outputs)
     return result
+
+
+def _calibrate(
+    task: Task,
+    name: str,
+    split: EncodedExamples,
+    logits: np.ndarray,
+    result: dict[str, Any],
+) -> np.ndarray:
+    """The calibrated logits of a split; dev is the first, to fit the temperature.
+
+    The temperature is added to the results, and the calibration error of each split
+    without it.
+    """
+    if name == "dev":
+        several = task.target.multilabel
+        result[TEMPERATURE] = fit_temperature(logits, split.targets, several)
+        result[ERROR_BEFORE] = {}
+    if all(example.label is not None for example in split.examples):
+        _, shares = read_outputs(task, logits)
+        labels = true_labels(task, split.examples)
+        result[ERROR_BEFORE][name] = calibration_error(labels, shares)
+    return logits / result[TEMPERATURE]
 
 
 def _best_step(folder: epath.Path) -> int:
@@ -572,20 +669,19 @@ def _report(
     """Writes the predictions for a split; returns its scores, if it has labels."""
     task = run.task
     predictions, probabilities = read_outputs(task, logits)
+    is_own = task.name == CUSTOM_TASK
     if is_main_process():
         path = predictions_file(run.folder, name)
         shares = probabilities if task.target.labels else None
-        write_predictions(path, task, examples, predictions, shares)
+        write_predictions(path, task, examples, predictions, shares, with_text=is_own)
         if name == "test" and task.glue.files:
             submission.write_glue(run.folder, task, examples, predictions)
     if any(example.label is None for example in examples):
         return {"n": len(examples), "scores": None}
-    scores = score_predictions(task, examples, predictions)
-    if task.name == CUSTOM_TASK:
-        labels = np.asarray([example.label for example in examples])
-        found = {each: interval(each, predictions, labels) for each in task.metrics}
-        scores["intervals"] = found
-    return scores
+    if is_own:
+        task = with_all_metrics(task)
+        return score_in_full(task, examples, predictions, probabilities)
+    return score_predictions(task, examples, predictions)
 
 
 def _write_summary(
@@ -654,12 +750,14 @@ def _summary(
 ) -> str:
     """The tables of `results.md`."""
     runs = suite.finished(results)
-    if runs and all(run.is_own for run in runs) and compare in ("", "scratch"):
-        return own_results(runs)
-    scores = score_table(runs, [run.variant for run, _ in results])
-    text = results_table(scores, skipped)
-    compared = COMPARISONS.get(compare)
-    if compared and not compared.has_figure:
+    own = runs and all(run.is_own for run in runs)
+    if own and compare in ("", "scratch", "train_sizes"):
+        text = own_results(runs)
+    else:
+        scores = score_table(runs, [run.variant for run, _ in results])
+        text = results_table(scores, skipped)
+    if compare in ("ablations", "train_sizes"):
+        compared = COMPARISONS[compare]
         text = f"{compared.table(compared.scores(runs))}\n\n{text}"
     return text
 

@@ -23,22 +23,32 @@ from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
     newest_metadata,
-    read_scores,
     saved_steps,
     state_bytes,
 )
 from gpt1_jax.runs.checkpoints import refuse_name
-from gpt1_jax.runs.console import about, say
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, schedule_milestones
 from gpt1_jax.runs.records import (
+    METRICS_FILE,
     SESSIONS_FILE,
     Throughput,
+    by_step,
+    read_metrics,
     read_sessions,
     steps_taken_over,
 )
 from gpt1_jax.runs.resume import Identity, begin_run, check_same, saved_digests
-from gpt1_jax.training.fit import Computation, Evaluate, Evaluation, Run, fit
+from gpt1_jax.training.fit import (
+    Computation,
+    Evaluate,
+    Evaluation,
+    Run,
+    check_patience,
+    fit,
+    how_long,
+)
 from gpt1_jax.training.initial_state import (
     PretrainOrigin,
     check_end,
@@ -73,7 +83,6 @@ _FASTER_IN_BFLOAT16 = (
     "This CPU has units for bfloat16: small models trained 1.4 to 2 times as fast on "
     "such ones with --config.model.dtype=bfloat16."
 )
-_SHORT = 1e13  # floating-point operations, for which no time is announced
 
 
 def run(config: PretrainConfig, workdir: str) -> None:
@@ -99,11 +108,10 @@ def run(config: PretrainConfig, workdir: str) -> None:
         prepared, corpus, tokenizer = prepare_run(config, folder, origin)
         run_folder.write_config_and_tokenizer(folder, config, tokenizer)
         _announce(config, prepared, corpus, tokenizer, origin)
-        last_step = prepared.num_steps
-        was_evaluated = bool(read_scores(folder, last_step))
-        first_step = fit(prepared)
+        known = by_step(read_metrics(folder / METRICS_FILE), LOWEST_LOSS.metric)
+        first_step, last_step = fit(prepared)
         if is_main_process():
-            say(_what_was_done(folder, first_step, last_step, was_evaluated))
+            say(_what_was_done(folder, first_step, last_step, last_step in known))
             plot_loss = _find_guest("plot of the loss")
             drawn = folder, "loss", "nats per token", None, config.figure
             if plot_loss and (plot := plot_loss(*drawn)):
@@ -199,10 +207,15 @@ def prepare_run(
             evaluate=_evaluation(config, model, corpus, tokenizer, mesh),
             best=LOWEST_LOSS,
             every=config.eval.every_steps,
+            patience=config.eval.patience,
         ),
         throughput=Throughput("tokens", tokens_per_step, _mfu_per_rate(model)),
         milestones=milestones,
     )
+    if patience := config.eval.patience:
+        first_step = origin.first_step if origin else 0
+        evaluations = sum(map(run.evaluates, range(first_step, num_steps)))
+        check_patience(patience, evaluations)
     return run, corpus, tokenizer
 
 
@@ -341,14 +354,10 @@ def _how_long(
         evaluations += sum(step > done for step in run.milestones.by_step)
     # The forward pass is a third of a step's work.
     validation = evaluations * _held_out(config, model, corpus) * flops / 3
-    if training < _SHORT or not (rate := devices.likely_flops()):
-        return ""
-    seconds = (training + validation) / rate
-    share = validation / (training + validation)
-    text = f"Takes: about {about(seconds)} here, {share:.0%} of it validation"
+    text, seconds = how_long(training, validation, config.eval.patience)
     if seconds < 86_400 or jax.default_backend() != "cpu" or config.preset == "small":
-        return f"{text}."
-    return f"{text}. configs/pretrain.py:small is made for CPUs."
+        return text
+    return f"{text} configs/pretrain.py:small is made for CPUs."
 
 
 def _held_out(config: PretrainConfig, model: ModelConfig, corpus: Corpus) -> int:

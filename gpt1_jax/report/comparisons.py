@@ -58,6 +58,8 @@ class Comparison(NamedTuple):
         an origin are among them, a Transformer is compared with an LSTM.
       by: the column of `scores` that divides a task into lines: "split" or
         "train_examples"; "" for one line, of the dev split.
+      splits: the splits whose scores are compared.
+      scale: of the axis of the setting, "linear" or "log".
       note: how to read the table.
       paper: the paper's findings.
       published: the paper's scores by setting; a column each.
@@ -70,6 +72,8 @@ class Comparison(NamedTuple):
     setting: Callable[[Finished], Setting | None]
     varied: tuple[str, ...]
     by: str = ""
+    splits: tuple[str, ...] = ("dev",)
+    scale: str = "linear"
     note: str = "Over several seeds: the median, then the lowest to highest."
     paper: str = ""
     published: Mapping[str, Ablation] = {}
@@ -103,7 +107,7 @@ class Comparison(NamedTuple):
         chosen: list[Finished] = []
         for task in dict.fromkeys(run.task for run in compared):
             alike = self._alike([run for run in compared if run.task == task])
-            chosen += sorted(alike, key=_size, reverse=True)
+            chosen += sorted(alike, key=lambda run: run.train_examples, reverse=True)
         # As variants, so that equal runs of two settings are not one that ran twice.
         scores = score_table(chosen, [str(self.setting(run)) for run in chosen])
         lines = paper_lines(scores)
@@ -121,11 +125,12 @@ class Comparison(NamedTuple):
         table["init_from"] = [
             "" if run.is_from_scratch else run.config.init_from for run in of_rows
         ]
-        splits = ("dev", "train") if self.by == "split" else ("dev",)
-        table = table[table["split"].isin(splits)]
+        table = table[table["split"].isin(self.splits)]
         if self.published:
             return table
-        settings = table.groupby(["task", "train_examples"])["setting"]
+        varied = "data.max_train_examples" in self.varied
+        line = ["task", self.by] if varied else ["task"]
+        settings = table.groupby(line)["setting"]
         return table[settings.transform("nunique") > 1]
 
     def _alike(self, runs: Sequence[Finished]) -> list[Finished]:
@@ -159,13 +164,15 @@ class Comparison(NamedTuple):
             settings = run.settings(by_content=not (sizes or origins))
             if origins:
                 settings["majority"] = run.result.get("majority")
-            elif sizes:
+            elif sizes and not run.config.data.folds:
                 settings["dev"] = saved_digests(run.result).get("dev examples")
             same = {k: v for k, v in settings.items() if not k.startswith(varied)}
             sets.setdefault(json.dumps(same, sort_keys=True), []).append(run)
 
         def rank(alike: list[Finished]) -> tuple[int, float, int]:
-            values = {(self.setting(run), _size(run) if sizes else 0) for run in alike}
+            values = {
+                (self.setting(run), run.train_examples if sizes else 0) for run in alike
+            }
             size = max(run.config.data.max_train_examples or math.inf for run in alike)
             return len(values), size, len(alike)
 
@@ -227,6 +234,7 @@ class Comparison(NamedTuple):
         tasks = list(scores.groupby(["title", "metric"], sort=False))
         figure, panels = make_panels(len(tasks))
         for axes, ((title, metric), of_task) in zip(panels, tasks, strict=True):
+            axes.set_xscale(self.scale)
             settings = sorted(of_task["setting"].unique())
             lines = list(of_task.replace(_SHOWN).groupby(self.by, sort=False))
             for number, (name, own) in enumerate(lines):
@@ -234,8 +242,12 @@ class Comparison(NamedTuple):
                 bars = [found["median"] - found["min"], found["max"] - found["median"]]
                 # Side by side, so that bars do not hide one another.
                 aside = (number - (len(lines) - 1) / 2) * _ASIDE
+                if self.scale == "log":
+                    places = found.index * (settings[-1] / settings[0]) ** aside
+                else:
+                    places = found.index + aside * (settings[-1] - settings[0])
                 axes.errorbar(
-                    found.index + aside * (settings[-1] - settings[0]),
+                    places,
                     found["median"],
                     bars if any(each.any() for each in bars) else None,
                     **BARS,
@@ -245,6 +257,7 @@ class Comparison(NamedTuple):
                     label=f"{_cell(name)} {_BY[self.by]}",
                 )
             axes.set_xticks(settings, [f"{setting:g}" for setting in settings])
+            axes.minorticks_off()  # a logarithmic axis would name them
             name_panel(axes, title, self.label, metric)
         return figure
 
@@ -266,11 +279,6 @@ def _cell(value: object) -> str:
 
 def _weight(run: Finished) -> float:
     return run.config.head.aux_lm_weight
-
-
-def _size(run: Finished) -> int:
-    """Training examples, which may be fewer than were asked for."""
-    return run.result.get("train_examples", 0)
 
 
 def _ablation(run: Finished) -> str | None:
@@ -304,9 +312,23 @@ _ALL = (
         setting=lambda run: None if run.is_from_scratch else run.layers_transferred,
         varied=("transfer_layers",),
         by="split",
+        splits=("dev", "train"),
         paper="The paper's curves, as others have read them off its figure to about a "
         "point: from the embeddings alone to all 12 layers, RACE (dev) rises from "
         "about 40 to 60 and MultiNLI (dev, matched) from about 72 to 82.",
+    ),
+    Comparison(
+        title="Training examples (learning curve)",
+        suite="train_sizes",
+        label="training examples",
+        column="{:,} examples",
+        setting=lambda run: run.train_examples or None,
+        varied=("data.max_train_examples",),
+        by="split",
+        splits=("dev", "test", "train"),
+        scale="log",
+        note="Smaller training sets are parts of the larger ones. Over several seeds: "
+        "the median, then the lowest to highest.",
     ),
     Comparison(
         title="Weight of the auxiliary objective",

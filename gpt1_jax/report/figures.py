@@ -6,8 +6,11 @@ colours of the matplotlib style in use; guides are mid-grey, visible on any.
 """
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from gpt1_jax.report.plots import GUIDE, LINES, MARKERS, label_updates, new_figure
 from gpt1_jax.tasks.metrics import METRICS
@@ -97,11 +100,74 @@ def dev_score_rows(tasks: Sequence[DevScores]) -> list[dict[str, Any]]:
     return rows
 
 
-def make_panels(number: int) -> tuple["Figure", Sequence["Axes"]]:
-    """A figure of some panels, two in a row."""
+_MOST_NUMBERED = 20  # labels of a confusion matrix with numbers and names
+
+
+def confusion_matrices(rows: Sequence[Mapping[str, Any]]) -> "Figure":
+    """Draws confusion matrices, a panel a task, from `own_tasks.confusion_rows`.
+
+    Colours are shares of the examples of a true label; numbers are examples.
+    """
+    import pandas as pd
+
+    panels, size = [], 0.0
+    for title, own in pd.DataFrame(rows).groupby(["task", "split"], sort=False):
+        counts = own.pivot_table("n", "true", "predicted", sort=False)
+        panels.append((", ".join(title), counts))
+        size = max(size, 1.6 + 0.45 * min(len(counts), _MOST_NUMBERED))
+    figure, grid = make_panels(len(panels), size + 0.6, size)
+    for axes, (title, counts) in zip(grid, panels, strict=True):
+        numbers = counts.to_numpy()
+        shares = numbers / numbers.sum(axis=1, keepdims=True).clip(1)
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        labels = [
+            textwrap.shorten(str(label), 20) or str(label)[:20] for label in counts
+        ]
+        if len(labels) <= _MOST_NUMBERED:
+            ticks = range(len(labels))
+            axes.set_xticks(ticks, labels, rotation=45, ha="right", parse_math=False)
+            axes.set_yticks(ticks, labels, parse_math=False)
+            for (true, predicted), share in np.ndenumerate(shares):
+                colour = "white" if share > 0.5 else "black"
+                text = f"{int(numbers[true, predicted]):,}"
+                place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+                axes.text(predicted, true, text, color=colour, **place)
+        axes.set(xlabel="predicted label", ylabel="true label")
+        axes.set_title(title, parse_math=False)
+    return figure
+
+
+def reliability_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
+    """Draws how often answers are right by their probability: a panel a task.
+
+    Args:
+      rows: as `own_tasks.reliability_rows` gives them.
+    """
+    import pandas as pd
+
+    groups = list(pd.DataFrame(rows).groupby(["task", "split"], sort=False))
+    figure, panels = make_panels(len(groups), 3.4, 3.4)
+    for axes, (title, own) in zip(panels, groups, strict=True):
+        axes.plot([0, 1], [0, 1], color=GUIDE, linestyle="--")
+        axes.plot(own["confidence"], own["accuracy"])
+        share = own["n"] / own["n"].sum()
+        axes.scatter(own["confidence"], own["accuracy"], s=10 + 150 * share, zorder=3)
+        error = (share * (own["confidence"] - own["accuracy"]).abs()).sum()
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.set(xlabel="probability of the answer", ylabel="share that is right")
+        name = f"{', '.join(title)}\nexpected calibration error {error:.3f}"
+        axes.set_title(name, parse_math=False)
+        axes.grid(alpha=0.3)
+    return figure
+
+
+def make_panels(
+    number: int, width: float = 5.0, height: float = 2.6
+) -> tuple["Figure", Sequence["Axes"]]:
+    """A figure of some panels of a size in inches, two in a row."""
     columns = min(2, number)
     rows = math.ceil(number / columns)
-    figure = new_figure(5 * columns, 0.4 + 2.6 * rows)
+    figure = new_figure(width * columns, 0.4 + height * rows)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes in grid[number:]:
         axes.axis("off")

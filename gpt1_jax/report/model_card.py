@@ -115,8 +115,8 @@ def describe_step(step: int | str) -> str:
 def _read(run: Pretrained, before: int) -> str:
     read = [counted(run.step, "update")]
     if run.num_steps and run.step < run.num_steps:
-        planned = counted(run.num_steps, "update")
-        read = [f"**unfinished:** {run.step:,} of {planned}"]
+        status = "ended early:" if run.ended_early else "**unfinished:**"
+        read = [f"{status} {run.step:,} of {counted(run.num_steps, 'update')}"]
     if run.taken_over:
         read.append(f"the first {run.taken_over:,} of them in the run before")
     epochs = UNKNOWN

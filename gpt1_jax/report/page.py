@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 HTML_FILE, MARKDOWN_FILE, PLOTS = "report.html", "report.md", "plots"
 _PACKAGE = "gpt1_jax.report"
 # Names of pictures, beside those of studies; several of one name are numbered.
-_PICTURES = ("pretraining", "finetuning", "layer_transfer", "aux_lm_weight")
+_PICTURES = (
+    *("pretraining", "finetuning", "confusion", "reliability"),
+    *("layer_transfer", "aux_lm_weight"),
+)
 
 
 class Picture(NamedTuple):

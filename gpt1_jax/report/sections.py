@@ -29,7 +29,12 @@ from gpt1_jax.report.model_card import (
     list_versions,
     model_card,
 )
-from gpt1_jax.report.own_tasks import dev_curves, own_results
+from gpt1_jax.report.own_tasks import (
+    confusion_rows,
+    dev_curves,
+    own_results,
+    reliability_rows,
+)
 from gpt1_jax.report.page import Block, Picture, Report, ReportSection, missing
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, PAPER
 from gpt1_jax.report.runs import ReportedRuns
@@ -37,9 +42,11 @@ from gpt1_jax.report.tables import (
     IN_COLUMNS,
     paper_table,
     paper_table_notes,
+    row_names,
     row_numbers,
     run_names,
     score_table,
+    tell_apart,
 )
 from gpt1_jax.runs.pretrained import Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
@@ -59,6 +66,16 @@ _NOTE_ON_ROWS = (
     "transferred; of runs that differ in `data.max_train_examples`, those with the "
     "most. A line holds runs with the same data and settings, but for their seeds; a "
     "task with several lines has no average."
+)
+
+
+_CONFUSION = (
+    "Confusion matrices: examples by true and predicted label. Colours are shares of "
+    "the examples of a true label."
+)
+_RELIABILITY = (
+    "Reliability: how often answers are right, by tenths of their probability. On the "
+    "dashed line both are equal; larger points are of more answers."
 )
 
 
@@ -298,7 +315,19 @@ def _own_results(runs: ReportedRuns) -> list[Block]:
     blocks: list[Block] = []
     for origin, of_origin in _own_runs(runs).items():
         blocks.append(f"### {origin.heading}\n\n{own_results(of_origin)}")
-        blocks += row_differences(of_origin)
+        numbered = [
+            run
+            for run, name in zip(of_origin, row_names(of_origin), strict=True)
+            if re.fullmatch(r" \(\d+\)", name.removeprefix(run.title))
+        ]
+        blocks += row_differences(numbered)
+        for name, alt, draw, rows in (
+            ("confusion", _CONFUSION, figures.confusion_matrices, confusion_rows),
+            ("reliability", _RELIABILITY, figures.reliability_curves, reliability_rows),
+        ):
+            if found := rows(of_origin):
+                name = _picture_name(name, blocks)
+                blocks.append(Picture(name, alt, functools.partial(draw, found), found))
     return blocks
 
 
@@ -376,7 +405,7 @@ def row_differences(runs: Sequence[Finished]) -> list[str]:
     tables = []
     for rows in tasks.values():
         if len(rows) > 1:
-            facts = _apart([_facts(run) for run in rows.values()])
+            facts = tell_apart([_facts(run) for run in rows.values()])
             if len({tuple(each.values()) for each in facts}) < len(rows):
                 digests = [saved_digests(run.result).items() for run in rows.values()]
                 contents = [
@@ -387,7 +416,9 @@ def row_differences(runs: Sequence[Finished]) -> list[str]:
                     }
                     for each in digests
                 ]
-                facts = [f | c for f, c in zip(facts, _apart(contents), strict=True)]
+                facts = [
+                    f | c for f, c in zip(facts, tell_apart(contents), strict=True)
+                ]
             title = escape(rows[0].title)
             body = [
                 [f"{title} ({number + 1})", *map(_value, each.values())]
@@ -407,14 +438,6 @@ def _facts(run: Finished) -> dict[str, Any]:
         "test examples": run.result.get("test", {}).get("n"),
         **{k: v for k, v in settings if not k.startswith(IN_COLUMNS)},
     }
-
-
-def _apart(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The values that are not the same in all rows."""
-    keys = dict.fromkeys(key for row in rows for key in row)
-    values = [{key: row.get(key, "-") for key in keys} for row in rows]
-    apart = [k for k in keys if any(row[k] != values[0][k] for row in values)]
-    return [{key: row[key] for key in apart} for row in values]
 
 
 def _comparison(runs: ReportedRuns, compared: Comparison) -> ReportSection:
@@ -467,8 +490,9 @@ def origins_compared(
 
 
 def _picture_name(name: str, blocks: Sequence[Block]) -> str:
-    """The name of the next picture; the first has no number."""
-    number = 1 + sum(isinstance(block, Picture) for block in blocks)
+    """The name of the next picture of its kind; the first has no number."""
+    pictures = (block.name for block in blocks if isinstance(block, Picture))
+    number = 1 + sum(each.startswith(name) for each in pictures)
     return f"{name}_{number}" if number > 1 else name
 
 
@@ -549,16 +573,16 @@ def describe_configs(configs: Sequence[FinetuneConfig]) -> str:
     """The changed values of fine-tuned runs, as Markdown tables.
 
     The first table has the values that differ between runs, a line for each group of
-    runs that differ only in task and seed; the second has the shared values.
+    runs that differ only in task, seed and fold; the second has the shared values.
     """
     keys = {key for config in configs for key in changed_values(config)}
     # Without the names of runs, and the section that tells a suite which runs to make.
     keys -= {key for key in keys if key.startswith("suite.")}
-    keys -= {"preset", "tasks", "seeds"}
+    keys -= {"preset", "tasks", "seeds", "data.fold"}
     flat = [flatten(config.to_dict()) for config in configs]
     chosen = [{key: values[key] for key in sorted(keys)} for values in flat]
     groups: dict[tuple[str, ...], list[FinetuneConfig]] = {}
-    apart = _apart(chosen)
+    apart = tell_apart(chosen)
     for config, values in zip(configs, apart, strict=True):
         groups.setdefault(tuple(map(_value, values.values())), []).append(config)
     body = [[_tasks_and_seeds(alike), *cells] for cells, alike in groups.items()]

@@ -17,11 +17,13 @@ from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.markdown import escape, markdown_table
 from gpt1_jax.report.paper import GLUE, GLUE_SCORES, PAPER, TABLES, PaperScore
+from gpt1_jax.runs.resume import saved_digests
 from gpt1_jax.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_LONGEST = 60  # letters of the name of a row
 IN_COLUMNS = ("init_from", "step", "transfer_layers")  # keys that differ within a row
 VARIANTS = {"pretrained": "pre-trained", "scratch": "from scratch"}
 _PAPER_COLUMNS = {
@@ -66,17 +68,19 @@ def score_table(
 
     Returns:
       Columns: "run" (its number), "task", "row" (as `row_numbers` gives it), "variant",
-      "seed", "layers" (transferred), "aux_lm_weight", "train_examples", "split"
-      ("dev", "train", "test", or "majority" for the baseline on the dev split),
-      "subset" ("" for the whole split), "n" (examples), "metric" and "score", as
-      `Metric.shown` gives it: in points if the metric is one of the paper's.
+      "fold" (if there are any), "seed", "layers" (transferred), "aux_lm_weight",
+      "train_examples", "split" ("dev", "train", "test", or "majority" for the baseline
+      on the dev split), "subset" ("" for the whole split), "n" (examples), "metric" and
+      "score", as `Metric.shown` gives it: in points if the metric is one of the
+      paper's.
     """
     import pandas as pd
 
     if variants is None:
         variants = ["scratch" if run.is_from_scratch else "pretrained" for run in runs]
-    columns = ["run", "task", "row", "variant", "seed", "layers", "aux_lm_weight"]
-    columns += ["train_examples", "split", "subset", "n", "metric", "score"]
+    columns = ["run", "task", "row", "variant", "fold", "seed", "layers"]
+    columns += ["aux_lm_weight", "train_examples", "split", "subset", "n"]
+    columns += ["metric", "score"]
     rows = []
     numbers = row_numbers(runs)
     for number, (run, variant) in enumerate(zip(runs, variants, strict=True)):
@@ -85,10 +89,11 @@ def score_table(
             run.task,
             numbers[number],
             variant,
+            run.config.data.fold,
             run.config.seeds[0],
             run.layers_transferred,
             run.config.head.aux_lm_weight,
-            run.result.get("train_examples", 0),
+            run.train_examples,
         )
         for split in ("dev", "train", "test", "majority"):
             whole = run.result.get(split, {})
@@ -98,7 +103,8 @@ def score_table(
                     score = METRICS[name].shown(value)
                     n = part.get("n", 0)
                     rows.append((*of_run, split, subset, n, name, score))
-    return pd.DataFrame(rows, columns=columns)
+    table = pd.DataFrame(rows, columns=columns)
+    return table if table["fold"].any() else table.drop(columns="fold")
 
 
 def how_to_read(metrics: Iterable[str]) -> str:
@@ -128,6 +134,46 @@ def row_numbers(runs: Sequence[Finished]) -> list[int]:
         key = json.dumps(same, sort_keys=True)
         numbers.append(of_task.setdefault(key, len(of_task)))
     return numbers
+
+
+def row_names(runs: Sequence[Finished]) -> list[str]:
+    """For each run, its task and what tells its row from the task's other rows.
+
+    That is "tickets" if there are no others, "tickets, 300 rows" if they differ in the
+    number of training examples, or "tickets (2)" if a name cannot say it.
+    """
+    tasks: dict[str, dict[int, Finished]] = {}
+    numbers = row_numbers(runs)
+    for run, number in zip(runs, numbers, strict=True):
+        tasks.setdefault(run.task, {}).setdefault(number, run)
+    names = {}
+    for task, rows in tasks.items():
+        facts = tell_apart([_short_facts(run) for run in rows.values()])
+        names[task] = [", ".join([rows[0].title, *each.values()]) for each in facts]
+        if len({*names[task]}) < len(rows) or len(max(names[task], key=len)) > _LONGEST:
+            names[task] = [f"{rows[0].title} ({number + 1})" for number in rows]
+        if len(rows) == 1:
+            names[task] = [rows[0].title]
+    return [names[run.task][number] for run, number in zip(runs, numbers, strict=True)]
+
+
+def _short_facts(run: Finished) -> dict[str, str]:
+    """The settings that may tell a run apart, as they stand in a name."""
+    facts = {"rows": f"{run.result.get('train_examples', 0):,} rows"}
+    contents = saved_digests(run.result)
+    for key, value in run.settings(by_content=True).items():
+        if key not in contents and not key.startswith((*IN_COLUMNS, "data.max_")):
+            values = value if isinstance(value, tuple | list) else [value]
+            facts[key] = f"{key.rpartition('.')[2]} {','.join(map(str, values))}"
+    return facts
+
+
+def tell_apart(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The values that are not the same in all rows."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    values = [{key: row.get(key, "-") for key in keys} for row in rows]
+    apart = [k for k in keys if any(row[k] != values[0][k] for row in values)]
+    return [{key: row[key] for key in apart} for row in values]
 
 
 def paper_lines(scores: "pd.DataFrame") -> list[PaperScore]:

@@ -68,7 +68,7 @@ from gpt1_jax.runs.checkpoint_files import (
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes, no_room
 from gpt1_jax.runs.milestones import read_milestone
-from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+from gpt1_jax.runs.records import METRICS_FILE, by_step, read_metrics
 from gpt1_jax.runs.resume import tree_digest
 
 Read = TypeVar("Read")
@@ -141,12 +141,12 @@ class Checkpoints:
             say(f"WARNING: {damage}")
         checkpoint, metric = self._directory / str(step), self._best.metric
         records = read_metrics(self._folder / METRICS_FILE)
-        found = [r[metric] for r in records if r["step"] == step and metric in r]
+        found = by_step(records, metric).get(step)
         if is_main_process():
             (checkpoint / SCORE_FILE).unlink()
-            for score in found[-1:]:
-                write_score(checkpoint, self._best, score)
-        return found[-1] if found else None
+            if found is not None:
+                write_score(checkpoint, self._best, found)
+        return found
 
     def save(self, step: int, state: Any, metadata: Mapping[str, Any]) -> None:
         """Starts saving a state; returns before the files are written.

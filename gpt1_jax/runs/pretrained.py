@@ -9,7 +9,7 @@ from gpt1_jax.config.checks import BEST
 from gpt1_jax.data.records import parse_number
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.errors import UserError
-from gpt1_jax.runs.checkpoint_files import best_step
+from gpt1_jax.runs.checkpoint_files import LOWEST_LOSS, best_step, since_best
 from gpt1_jax.runs.folder import locate_run
 from gpt1_jax.runs.records import steps_taken_over
 from gpt1_jax.runs.run_folder import RunFolder
@@ -56,6 +56,13 @@ class Pretrained(RunFolder):
             return None
         windows = windows_per_epoch(self.corpus_tokens, self.model.max_seq_len)
         return int(train.num_epochs * windows / train.batch_size)
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether it has ended for lack of a better score (`config.eval.patience`)."""
+        scores = dict(zip(*self.series(LOWEST_LOSS.metric), strict=True))
+        evaluated = since_best(scores, LOWEST_LOSS.highest)
+        return len(evaluated) > self.config.eval.patience > 0
 
     def series(self, metric: str) -> tuple[list[int], list[float]]:
         """The steps at which a metric was recorded, and its finite values."""

@@ -224,11 +224,9 @@ class Records:
         for tracker in self._trackers:
             tracker.add(record)
 
-    def recorded(self, name: str, step: int) -> bool:
-        """Whether `metrics.jsonl` holds a metric for a step."""
-        if not self._active:
-            return True
-        return any(r["step"] == step and name in r for r in read_metrics(self._path))
+    def scores(self, name: str) -> dict[int, float]:
+        """A recorded metric by step; nothing on other processes."""
+        return by_step(read_metrics(self._path), name) if self._active else {}
 
     def _publish(self) -> None:
         """Writes this session's times; copies all records to a remote run folder."""
@@ -284,6 +282,11 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
                 'with an integer "step". Move the file away to start a new one.'
             )
     return records
+
+
+def by_step(records: Sequence[Mapping[str, Any]], name: str) -> dict[int, Any]:
+    """The values of a metric in the records that have it, by step."""
+    return {record["step"]: record[name] for record in records if name in record}
 
 
 @contextlib.contextmanager

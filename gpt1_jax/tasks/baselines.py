@@ -1,14 +1,14 @@
 """Scores that a fine-tuned model has to beat: one answer for all, a bag of words."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epy
 
-from gpt1_jax.tasks.metrics import score_predictions
+from gpt1_jax.tasks.metrics import as_booleans, score_predictions, true_labels
 from gpt1_jax.tasks.task import Example, Task
-from gpt1_jax.tasks.transforms import targets
 
 with epy.lazy_imports():  # it takes a moment
     from scipy import special
@@ -24,7 +24,9 @@ def majority_baseline(
     Args:
       task: as for `score_predictions`.
       train: training examples, all with labels. The most frequent one is the answer
-        (the lowest in a tie), or the mean score if the task has no labels.
+        (the lowest in a tie), or the mean score if the task has no labels; of several
+        labels an example, those that at least half of the examples have. Probabilities
+        are how frequent labels are.
       dev: the examples to answer.
 
     Returns:
@@ -33,9 +35,13 @@ def majority_baseline(
     Raises:
       UserError: as `score_predictions`.
     """
-    labels = _labels(train)
-    answer = np.bincount(labels).argmax() if task.target.labels else np.mean(labels)
-    return score_predictions(task, dev, np.full(len(dev), answer))
+    labels = true_labels(task, train)
+    if not task.target.labels:
+        return score_predictions(task, dev, np.full(len(dev), labels.mean()))
+    shares = as_booleans(labels, len(task.target.labels)).mean(axis=0)
+    answer = shares >= 0.5 if task.target.multilabel else shares.argmax()
+    predictions = np.tile(answer, (len(dev), *(1,) * answer.ndim))
+    return score_predictions(task, dev, predictions, np.tile(shares, (len(dev), 1)))
 
 
 def label_entropy(
@@ -54,20 +60,18 @@ def label_entropy(
     """
     if not task.target.labels:
         return None
-    if task.target.multilabel:
-        shares = targets(task, [example.label for example in examples]).mean(axis=0)
-        return float((special.entr(shares) + special.entr(1 - shares)).mean())
-    labels = _labels(examples)
-    weights = None if class_weights is None else class_weights[labels]
-    counts = np.bincount(labels, weights)
-    shares = counts / counts.sum()
-    return float(-sum(share * np.log(share) for share in shares if share))
+    labels = as_booleans(true_labels(task, examples), len(task.target.labels))
+    weights = None if class_weights is None else labels @ class_weights
+    shares = np.average(labels, axis=0, weights=weights)
+    if task.target.multilabel:  # the mean over labels of yes and no
+        return float(special.entr([shares, 1 - shares]).sum() / len(shares))
+    return float(special.entr(shares).sum())
 
 
-def bag_of_words_baseline(
-    task: Task, train: Sequence[Example], dev: Sequence[Example]
-) -> dict[str, Any] | None:
-    """Scores a linear model of the words and pairs of words in a text.
+def fit_bag_of_words(
+    task: Task, train: Sequence[Example]
+) -> Callable[[Sequence[Example]], dict[str, Any]] | None:
+    """Fits a linear model of the words and pairs of words in a text.
 
     They are weighted by tf-idf; labels are learnt by logistic regression, scores by
     ridge regression, with scikit-learn's defaults.
@@ -75,32 +79,45 @@ def bag_of_words_baseline(
     Args:
       task: as for `score_predictions`; it has no choices.
       train: training examples, all with labels; the first 50,000 are read.
-      dev: the examples to answer.
 
     Returns:
-      The scores, as `score_predictions` returns them; None for a multiple choice, or if
-      the training examples hold no word or only one label.
+      A function that answers examples and returns the scores, as `score_predictions`
+      does; None for a multiple choice, or if the training examples hold no word or only
+      one label.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.multiclass import OneVsRestClassifier
 
     train = train[:_MOST_EXAMPLES]
-    labels = _labels(train)
-    if task.inputs.choices or len(np.unique(labels)) < 2:
+    labels, num_labels = true_labels(task, train), len(task.target.labels)
+    if task.inputs.choices or (labels == labels[0]).all():
         return None
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     try:
         inputs = words.fit_transform(map(_text, train))
     except ValueError:  # no word
         return None
-    model = LogisticRegression(max_iter=1000) if task.target.labels else Ridge()
-    model.fit(inputs, labels)
-    return score_predictions(task, dev, model.predict(words.transform(map(_text, dev))))
+    model = LogisticRegression(max_iter=1000) if num_labels else Ridge()
+    if task.target.multilabel:
+        model = OneVsRestClassifier(model)
+    with warnings.catch_warnings():  # of labels that all or no examples have
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(inputs, labels)
+
+    def score(examples: Sequence[Example]) -> dict[str, Any]:
+        inputs = words.transform(map(_text, examples))
+        predictions = model.predict(inputs)
+        if not num_labels:
+            return score_predictions(task, examples, predictions)
+        probabilities = np.zeros((len(examples), num_labels))
+        probabilities[:, model.classes_] = model.predict_proba(inputs)
+        if task.target.multilabel:
+            predictions = predictions.astype(bool)
+        return score_predictions(task, examples, predictions, probabilities)
+
+    return score
 
 
 def _text(example: Example) -> str:
     return " ".join(example.text)
-
-
-def _labels(examples: Sequence[Example]) -> np.ndarray:
-    return np.asarray([example.label for example in examples])

@@ -3,15 +3,24 @@
 Its examples are read by `gpt1_jax.tasks.examples`, from the files of `config.data`.
 """
 
+import contextlib
 import dataclasses
 import math
 import re
 import string
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig, FinetuneConfig
+from gpt1_jax.config.finetune import (
+    CUSTOM_TASK,
+    CustomTaskConfig,
+    FinetuneConfig,
+    TaskDataConfig,
+)
+from gpt1_jax.data.files import is_stream, locate
 from gpt1_jax.data.records import parse_number, require_column
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import read_own_file
@@ -19,17 +28,22 @@ from gpt1_jax.tasks.metrics import fitting_metrics
 from gpt1_jax.tasks.task import (
     Example,
     Inputs,
+    Record,
     Target,
     Task,
     is_blank,
     label_key,
     label_name,
+    split_labels,
 )
 
 _BETWEEN_TEXTS = "|||"  # in a template
 _FORMATTER = string.Formatter()
+_OF_ONE_LABEL = ("classification", "similarity")  # a row, which no choice is
 _BALANCED = "balanced"  # of `custom.class_weights`
 _UNEVEN = 5  # times as many examples of one label as of another
+_FEW = 10  # examples of a label
+_MOST_NAMED = 50  # labels in a line
 _MOST_SCORES = 1000  # outputs of a head that learns scores as soft labels
 
 
@@ -44,10 +58,14 @@ def custom_task(config: FinetuneConfig) -> Task:
     _check_labels(custom, config.head.score_loss)
     _check_class_weights(custom)
     formats, columns = _read_template(custom)
-    scored = _has_scores(custom)
+    scored, several = _has_scores(custom), custom.head == "multilabel"
     transform: str = custom.head
-    if custom.head == "classification":
+    if custom.head in ("classification", "multilabel"):
         transform = "single" if len(formats or columns) == 1 else "pair"
+    positive = 1
+    if custom.positive:
+        positive = custom.labels.index(custom.positive.strip())
+    first = "pearson" if scored else "micro_f1" if several else "accuracy"
     task = Task(
         name=CUSTOM_TASK,
         title=custom.name or "Custom",
@@ -64,28 +82,39 @@ def custom_task(config: FinetuneConfig) -> Task:
             score_range=custom.score_range if scored else None,
             score_loss=config.head.score_loss,
             numbers_are_names=True,
+            multilabel=several,
+            positive=positive,
         ),
-        metrics=custom.metrics or (("pearson",) if scored else ("accuracy",)),
+        metrics=custom.metrics or (first,),
     )
-    _check_metrics(task)
+    _check_metrics(task, custom.metrics)
     return task
 
 
 def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
     """The configuration with the labels of its task, by default the training file's.
 
+    Of two labels, one is the positive class: by default the one with fewer rows there,
+    or the second of equally many.
+
     Raises:
       UserError: if there is no training file, or it holds no labels.
     """
     custom = config.custom
     _check_columns(custom)  # before a file is read
-    if custom.labels or _has_scores(custom):
+    if _has_scores(custom):
         return config
-    if len(custom.choices) > 1:
-        labels = custom.choices
-    else:
-        labels = _read_labels(config.data.paths(), custom.label.strip())
-    custom = dataclasses.replace(custom, labels=labels)
+    labels = custom.labels or (custom.choices if len(custom.choices) > 1 else ())
+    path, positive = config.data.train, custom.positive
+    lacks_positive = not positive and custom.head in _OF_ONE_LABEL
+    is_file = bool(path) and not is_stream(locate(path))  # which is read only once
+    counts: Mapping[str, _Count] = {}
+    if not labels or (len(labels) == 2 and lacks_positive and is_file):
+        counts = _count_labels(custom, config.data.paths())
+    labels = labels or _infer_labels(counts, custom, path)
+    if counts and len(labels) == 2 and lacks_positive:
+        positive = _rarer(labels, counts)
+    custom = dataclasses.replace(custom, labels=labels, positive=positive)
     return dataclasses.replace(config, custom=custom)
 
 
@@ -119,7 +148,7 @@ def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -
     if (weights := class_weights(custom, train)) is not None:
         each = zip(custom.labels, weights, strict=True)
         return f"Class weights: {', '.join(f'{name!r} {w:.3g}' for name, w in each)}."
-    if custom.head != "classification" or not custom.labels:
+    if custom.head not in _OF_ONE_LABEL or not custom.labels:
         return ""
     found, counts = np.unique([each.label for each in train], return_counts=True)
     most, least = counts.argmax(), counts.argmin()
@@ -131,6 +160,69 @@ def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -
         f"{rare!r}; --config.custom.class_weights=balanced gives each label the same "
         "weight in the loss."
     )
+
+
+def describe_rows(
+    task: Task, data: TaskDataConfig, train: Sequence[Example], dev: Sequence[Example]
+) -> list[str]:
+    """Lines on the labels of the user's own task, and on rows that are held out.
+
+    Args:
+      task: the task.
+      data: where its examples come from.
+      train: the training examples, all with labels.
+      dev: the dev examples, all with labels.
+    """
+    lines, names = [], task.target.labels
+    if data.holds_out:
+        fold = f" (fold {data.fold} of {data.folds})" if data.fold else ""
+        lines.append(
+            f"Held out of {data.train} as the dev split{fold}: {len(dev):,} rows, "
+            "chosen by text and label, the same for every seed and order of rows."
+        )
+    if not names or task.inputs.choices:
+        return lines
+    of_train, of_dev = _count_examples(task, train), _count_examples(task, dev)
+    counts = [f"{name!r} {of_train[name]:,} + {of_dev[name]:,}" for name in names]
+    about = ""
+    if len(names) == 2:
+        positive = names[task.target.positive]
+        about = f" F1 is of {positive!r} (--config.custom.positive)."
+    if task.target.multilabel:
+        about = f" Without any: {of_train['']:,} + {of_dev['']:,}."
+    lines.append(f"Labels, training + dev: {_first_of(counts)}.{about}")
+    few = [f"{name!r} {of_train[name]}" for name in names if of_train[name] < _FEW]
+    if few:
+        lines.append(
+            f"WARNING: labels with fewer than {_FEW} training examples, which is too "
+            f"few to learn or to score: {_first_of(few)}."
+        )
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(label_key("".join(name.split())), []).append(repr(name))
+    for same in alike.values():
+        if len(same) > 1:
+            lines.append(
+                f"WARNING: the labels {' and '.join(same)} differ only in case, blanks "
+                "or kind; if they mean the same, write them alike."
+            )
+    return lines
+
+
+def _count_examples(task: Task, examples: Sequence[Example]) -> Counter[str]:
+    """How many examples have each label; "" counts those to which none applies."""
+    found = Counter[str]()
+    for example in examples:
+        label = cast(Any, example.label)
+        numbers = label if task.target.multilabel else [label]
+        found.update([task.target.labels[int(number)] for number in numbers] or [""])
+    return found
+
+
+def _first_of(parts: Sequence[str]) -> str:
+    """The parts in one line; of many, the first."""
+    more = f" and {len(parts) - _MOST_NAMED:,} more" if len(parts) > _MOST_NAMED else ""
+    return ", ".join(parts[:_MOST_NAMED]) + more
 
 
 def _has_scores(custom: CustomTaskConfig) -> bool:
@@ -184,13 +276,14 @@ def _check_columns(custom: CustomTaskConfig) -> None:
     texts = formats or columns
     allowed_numbers = {
         "classification": (1, 2),
+        "multilabel": (1, 2),
         "similarity": (2,),
         "multiple_choice": (1, 2),
     }
     if custom.head not in allowed_numbers:
         raise UserError(
-            "A task of your own needs --config.custom.head: classification, similarity "
-            "or multiple_choice."
+            "A task of your own needs --config.custom.head: classification, "
+            "multilabel, similarity or multiple_choice."
         )
     if len(texts) not in allowed_numbers[custom.head]:
         allowed = " or ".join(map(str, allowed_numbers[custom.head]))
@@ -216,6 +309,17 @@ def _check_columns(custom: CustomTaskConfig) -> None:
 
 
 def _check_labels(custom: CustomTaskConfig, score_loss: str) -> None:
+    positive = custom.positive
+    if positive and (len(custom.labels) != 2 or custom.head not in _OF_ONE_LABEL):
+        raise UserError(
+            f"config.custom.positive={positive!r} is for a classification "
+            "or similarity of two labels, one of which F1 is about; leave it empty."
+        )
+    if positive and positive.strip() not in custom.labels:
+        raise UserError(
+            f"config.custom.positive={positive!r} is none of the labels "
+            f"{' and '.join(map(repr, custom.labels))}; name one of them."
+        )
     if _has_scores(custom):
         if custom.calibrate:
             raise UserError(
@@ -223,10 +327,11 @@ def _check_labels(custom: CustomTaskConfig, score_loss: str) -> None:
                 f"config.custom.score_range={custom.score_range} makes the labels "
                 "scores; leave it out."
             )
-        if custom.choices:
+        if custom.head in ("multiple_choice", "multilabel"):
             raise UserError(
                 f"config.custom.score_range={custom.score_range} does not go with the "
-                "head 'multiple_choice', whose labels are its choices."
+                f"head {custom.head!r}, whose labels are "
+                f"{'its choices' if custom.choices else 'names'}."
             )
         low, high = custom.score_range
         if score_loss == "soft_labels" and high - low > _MOST_SCORES:
@@ -253,7 +358,7 @@ def _check_class_weights(custom: CustomTaskConfig) -> None:
     if not weights:
         return
     key = f"config.custom.class_weights={','.join(weights)!r}"
-    if _has_scores(custom) or custom.head in ("multilabel", "multiple_choice"):
+    if _has_scores(custom) or custom.head not in _OF_ONE_LABEL:
         what = "scores" if _has_scores(custom) else f"the head {custom.head!r}"
         raise UserError(
             f"{key} does not go with {what}: weights are for examples that have one of "
@@ -272,54 +377,95 @@ def _check_class_weights(custom: CustomTaskConfig) -> None:
         )
 
 
-def _check_metrics(task: Task) -> None:
+def _check_metrics(task: Task, named: Sequence[str]) -> None:
     fitting = fitting_metrics(task)
-    if unfit := [name for name in task.metrics if name not in fitting]:
+    if unfit := [name for name in named if name not in fitting]:
         kind = f"{len(task.target.labels)} labels" if task.target.labels else "scores"
+        if task.target.multilabel:
+            kind = "any number of labels an example"
         raise UserError(
             f"config.custom.metrics={task.metrics}: {unfit[0]!r} is not a metric for "
             f"a task with {kind}; those are {', '.join(fitting)}."
         )
 
 
-def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
-    """The different labels in a column of the training file, sorted."""
-    labels: dict[str, str] = {}  # where each is first
+class _Count(NamedTuple):
+    """The rows of the training file that have a label, and where the first is."""
+
+    rows: int
+    where: str
+
+
+def _count_labels(
+    custom: CustomTaskConfig, paths: Mapping[str, str]
+) -> dict[str, _Count]:
+    """The different labels in the training file, by name."""
+    column, counts = custom.label.strip(), dict[str, _Count]()
     for record in read_own_file("train", paths):
-        if not is_blank(cell := record.columns.get(column)):
-            labels.setdefault(label_name(cell, record.where), record.where)
-    if not labels:
-        records = list(read_own_file("train", paths))
+        cell = record.columns.get(column)
+        labels = None if is_blank(cell) else [cell]
+        if custom.head == "multilabel":
+            labels = split_labels(cell, record.where)
+        for name in {label_name(each, record.where) for each in labels or ()}:
+            rows, where = counts.get(name, (0, record.where))
+            counts[name] = _Count(rows + 1, where)
+    return counts
+
+
+def _infer_labels(
+    counts: Mapping[str, _Count], custom: CustomTaskConfig, path: str
+) -> tuple[str, ...]:
+    """The labels of the training file, sorted."""
+    column = custom.label.strip()
+    if not counts:
+        records = list(read_own_file("train", {"train": path}))
         for record in records:
             require_column(record.columns, column, record.where)
         if not records:
-            raise UserError(f"{paths['train']} has no rows.")
+            raise UserError(f"{path} has no rows.")
         raise UserError(
-            f"{paths['train']} has no labels in its column {column!r}; name another "
-            "with --config.custom.label."
+            f"{path} has no labels in its column {column!r}; name another with "
+            "--config.custom.label."
         )
-    _refuse_alike(labels)
-    if fractions := sorted(filter(_is_fraction, labels)):
+    _refuse_alike(counts)
+    if fractions := sorted(filter(_is_fraction, counts)):
         raise UserError(
-            f"Column {column!r} of {paths['train']} holds numbers such as "
+            f"Column {column!r} of {path} holds numbers such as "
             f"{fractions[0]}. If they are scores, set --config.custom.score_range="
             "LOWEST,HIGHEST; if they name labels, list all labels in "
             "--config.custom.labels."
         )
-    if all(re.fullmatch("-?[0-9]+", label) for label in labels):
-        return tuple(sorted(labels, key=lambda label: (int(label), label)))
-    return tuple(sorted(labels))
+    if len(counts) == 1:
+        ((name, count),) = counts.items()
+        raise UserError(
+            f"Column {column!r} of {path} holds only the label {name!r} (rows: "
+            f"{count.rows:,}), but there must be at least two labels; add rows with "
+            "another, or name another column with --config.custom.label."
+        )
+    if all(re.fullmatch("-?[0-9]+", label) for label in counts):
+        return tuple(sorted(counts, key=lambda label: (int(label), label)))
+    return tuple(sorted(counts))
 
 
-def _refuse_alike(labels: Mapping[str, str]) -> None:
-    """Refuses two labels that are hardly meant as two, given where each is first."""
+def _rarer(labels: Sequence[str], counts: Mapping[str, _Count]) -> str:
+    """Of two labels, that of fewer rows; the second if they have equally many."""
+    target, numbers = Target(tuple(labels), numbers_are_names=True), Counter[Any]()
+    for name, count in counts.items():
+        with contextlib.suppress(UserError):  # an unknown label, which is named later
+            number = target.read(Record({target.column: name}, count.where))
+            numbers[number] += count.rows
+    return labels[0] if numbers[0] < numbers[1] else labels[1]
+
+
+def _refuse_alike(labels: Mapping[str, _Count]) -> None:
+    """Refuses two labels that are hardly meant as two."""
     known: dict[str, str] = {}
-    for label, where in labels.items():
+    for label, count in labels.items():
         other = known.setdefault(label_key(label), label)
         if other != label:
             raise UserError(
-                f"{where}: label {label!a} looks like {other!a} of "
-                f"{labels[other]}, written in another way (case, Unicode form or "
+                f"{count.where}: label {label!a} looks like {other!a} of "
+                f"{labels[other].where}, written in another way (case, Unicode form or "
                 "number). Write both alike; if they are two labels, list all in "
                 "--config.custom.labels."
             )

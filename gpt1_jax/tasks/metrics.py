@@ -169,9 +169,7 @@ def _mean_loss(of_rows: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Metri
 # To add a metric, add an entry here.
 METRICS: Mapping[str, Metric] = {
     "accuracy": _in_points(_accuracy, "any labels", 0.0),
-    "f1": _in_points(
-        _f1, "two labels", 0.0, lambda *counts: _f1_of_counts(*counts)[..., 1]
-    ),
+    "f1": _in_points(_f1, "two labels", 0.0),
     "macro_f1": _in_points(
         _mean_f1("macro"),
         "any labels",
@@ -348,29 +346,37 @@ def _compared(
     return predicted, true
 
 
+def with_all_metrics(task: Task) -> Task:
+    """The task with all metrics that suit it, its own first.
+
+    Correlations of labels that are numbers are left out unless it names them.
+    """
+    names = [
+        name
+        for name in fitting_metrics(task)
+        if not task.target.labels or METRICS[name].compares != "scores"
+    ]
+    names = list(dict.fromkeys([*task.metrics, *names]))
+    return dataclasses.replace(task, metrics=tuple(names))
+
+
 def score_in_full(
     task: Task,
     examples: Sequence[Example],
     predictions: np.ndarray,
     probabilities: np.ndarray,
 ) -> dict[str, Any]:
-    """All scores that suit a task, with 95 % confidence intervals over examples.
+    """Scores predictions, with 95 % confidence intervals over examples.
 
     Args:
-      task: the task; correlations of labels are left out unless it names them.
-      examples, predictions, probabilities: as for `score_predictions`.
+      task, examples, predictions, probabilities: as for `score_predictions`.
 
     Returns:
-      As `score_predictions`, and "intervals" of all metrics, as `interval` returns
-      them. Of labels, "labels" holds "n", "predicted", "precision", "recall", "f1"
-      (None where it is not defined) and "intervals" by label; "reliability" and
+      As `score_predictions`, and "intervals" of the task's metrics, as `interval`
+      returns them. Of labels, "labels" holds "n", "predicted", "precision", "recall",
+      "f1" (None where it is not defined) and "intervals" by label; "reliability" and
       "calibration_error" are as the functions of these names return them.
     """
-    names = [*task.metrics, *(("accuracy",) if task.target.labels else ())]
-    for name in fitting_metrics(task):
-        if not task.target.labels or METRICS[name].compares != "scores":
-            names.append(name)
-    task = dataclasses.replace(task, metrics=tuple(dict.fromkeys(names)))
     scores = score_predictions(task, examples, predictions, probabilities)
     true = true_labels(task, examples)
     if not task.target.labels:
@@ -382,9 +388,8 @@ def score_in_full(
     scores["intervals"] = {}
     for name in task.metrics:
         values = _compared(task, name, predictions, true, probabilities)
-        own = None if METRICS[name].compares == "two labels" else counts
-        scores["intervals"][name] = interval(name, *values, counts=own)
-    scores["labels"] = _scores_by_label(task, predictions, true, counts)
+        scores["intervals"][name] = interval(name, *values, counts=counts)
+    scores["labels"] = _scores_by_label(task, predictions, true)
     scores["calibration_error"] = calibration_error(true, probabilities)
     scores["reliability"] = reliability(true, probabilities)
     return scores
@@ -455,21 +460,20 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _scores_by_label(
-    task: Task, predictions: np.ndarray, labels: np.ndarray, counts: np.ndarray
+    task: Task, predictions: np.ndarray, labels: np.ndarray
 ) -> dict[str, Any]:
     """Precision, recall and F1 of each label, with their intervals."""
-    lows, highs = _percentiles(_f1_of_counts(*counts))
-    right, true, predicted = _counts(predictions, labels, len(task.target.labels))
+    counts = zip(*_counts(predictions, labels, len(task.target.labels)), strict=True)
     found: dict[str, Any] = {}
-    for k, name in enumerate(task.target.labels):
-        either = true[k] + predicted[k]
-        scores: dict[str, Any] = {"n": int(true[k]), "predicted": int(predicted[k])}
+    for name, (right, true, predicted) in zip(task.target.labels, counts, strict=True):
+        scores: dict[str, Any] = {"n": int(true), "predicted": int(predicted)}
         ends: dict[str, Any] = {}
-        for score, whole in (("precision", predicted[k]), ("recall", true[k])):
-            scores[score] = float(right[k] / whole) if whole else None
-            ends[score] = _wilson(right[k], whole) if whole else None
-        scores["f1"] = float(2 * right[k] / either) if either else None
-        ends["f1"] = (float(lows[k]), float(highs[k])) if either else None
+        for score, whole in (("precision", predicted), ("recall", true)):
+            scores[score] = float(right / whole) if whole else None
+            ends[score] = _wilson(right, whole) if whole else None
+        either = true + predicted
+        scores["f1"] = float(2 * right / either) if either else None
+        ends["f1"] = _f1_ends(right, either) if either else None
         found[name] = {**scores, "intervals": ends}
     return found
 
@@ -560,9 +564,14 @@ def _wilson(right: int, total: int) -> tuple[float, float]:
     return float(ends.low), float(ends.high)
 
 
-def _percentiles(values: np.ndarray) -> np.ndarray:
-    """The ends of the middle 95 % along the first axis; NaN counts as 0."""
-    return np.percentile(np.nan_to_num(values), [2.5, 97.5], axis=0)
+def _f1_ends(right: int, either: int) -> tuple[float, float]:
+    """The 95 % interval of an F1, 2 right / either.
+
+    It is 2 J / (1 + J) of Jaccard's index J, a proportion: of the examples that have
+    the label or get it, those that have and get it.
+    """
+    low, high = _wilson(right, either - right)
+    return 2 * low / (1 + low), 2 * high / (1 + high)
 
 
 def interval(
@@ -576,11 +585,12 @@ def interval(
 
     Args:
       metric: a name in `METRICS`. The accuracy has Wilson's interval for a binomial
-        proportion, means of losses have Student's; the others have percentiles of 1,000
-        bootstrap resamples.
+        proportion, F1 the one that follows from it, and a mean of losses Student's; the
+        others have percentiles of 1,000 bootstrap resamples.
       predictions, labels: of N examples, as the metric's formula takes them.
       seed: for the resamples.
-      counts: what `_resampled_counts` gives for them, if it is at hand.
+      counts: what `_resampled_counts` gives for them, for metrics that depend on
+        counts; they are faster with it.
 
     Returns:
       Its lower and upper end; None for a single example.
@@ -594,13 +604,13 @@ def interval(
         low, high = _wilson(
             (right.all(1) if right.ndim == 2 else right).sum(), len(right)
         )
-    elif chosen.of_counts:
-        if counts is None:
-            num_labels = max(2, 1 + int(max(predictions.max(), labels.max())))
-            if labels.ndim == 2:
-                num_labels = labels.shape[1]
-            counts = _resampled_counts(predictions, labels, num_labels, seed)
-        low, high = _percentiles(chosen.of_counts(*counts))
+    elif metric == "f1":
+        right, true, predicted = _counts(predictions, labels, 2)
+        either = true[1] + predicted[1]
+        low, high = _f1_ends(right[1], either) if either else (0.0, 0.0)
+    elif chosen.of_counts and counts is not None:
+        values = np.nan_to_num(chosen.of_counts(*counts))
+        low, high = np.percentile(values, [2.5, 97.5])
     elif chosen.of_rows:
         rows = chosen.of_rows(predictions, labels)
         half = float(stats.t.ppf(0.975, len(rows) - 1) * stats.sem(rows))

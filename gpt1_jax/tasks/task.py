@@ -1,6 +1,8 @@
 """The definition of a task: columns, input transformation, labels, metrics, sources."""
 
+import contextlib
 import dataclasses
+import json
 import math
 import re
 import unicodedata
@@ -20,8 +22,30 @@ _ID_COLUMNS = ("idx", "id", "index")  # TFDS', users', the GLUE files'
 Label = int | float | tuple[int, ...]
 
 
-class EmptyText(UserError):
+class UnusableRow(UserError):
+    """A row whose text or label a task cannot use."""
+
+    kind = ""  # of rows, in words
+    way_out = ""  # for a task of the user's own, if the message does not say it
+
+
+class EmptyText(UnusableRow):
     """A row lacks the text that a task needs."""
+
+    kind = "without text"
+
+
+class NoLabel(UnusableRow):
+    """A row to train on or to score lacks a label."""
+
+    kind = "without a label"
+    way_out = " --config.data.skip_unlabelled=True passes over such rows."
+
+
+class UnknownLabel(UnusableRow):
+    """A row has a label that is none of the task's, or a score out of its range."""
+
+    kind = "with an unknown label"
 
 
 class Record(NamedTuple):
@@ -197,14 +221,19 @@ class Target:
     multilabel: bool = False
     positive: int = 1
 
-    def read(self, record: Record) -> int | float | None:
+    def read(self, record: Record) -> Label | None:
         """The label or score of a record; None if it has none or withholds it."""
         value = record.columns.get(self.column)
-        if is_blank(value):
+        if not self.multilabel and is_blank(value):
             return None
         try:
             if self.score_range:
                 return self._score(record, value)
+            if self.multilabel:
+                names = split_labels(value, record.where)
+                if names is None:
+                    return None
+                return tuple(sorted({self._label_number(record, n) for n in names}))
             return self._label_number(record, value)
         except UserError:  # a task of the user's own may have a label "-" or -1
             if value in _WITHHELD_LABELS:
@@ -229,7 +258,7 @@ class Target:
                 alike = {label_key(each): each for each in self.labels}
                 if near := alike.get(label_key(str(value).strip())):
                     expected = f"not {names}, but looks like {near!a}; write both alike"
-            raise UserError(f"{record.where}: label {brief(value)} is {expected}.")
+            raise UnknownLabel(f"{record.where}: label {brief(value)} is {expected}.")
         return number
 
     def _has_numbers_as_names(self) -> bool:
@@ -240,7 +269,7 @@ class Target:
         low, high = self.score_range or (-math.inf, math.inf)
         score = parse_number(value)
         if not low <= score <= high:
-            raise UserError(
+            raise UnknownLabel(
                 f"{record.where}: score {brief(value)} is not a number from {low} to "
                 f"{high}."
             )
@@ -349,12 +378,12 @@ class Task:
             return None
         text = self.inputs.read_text(record)
         if label is None and needs_label:
-            raise UserError(
+            raise NoLabel(
                 f"{record.where}: the example has no label in column "
                 f"{self.target.column!r}; training and scores need one."
             )
         choices = self.inputs.read_choices(record, len(self.target.labels))
-        if choices and label is not None and label >= len(choices):
+        if choices and isinstance(label, int) and label >= len(choices):
             raise UserError(
                 f"{record.where}: label {brief(record.columns[self.target.column])} is "
                 f"none of the example's {len(choices)} choices, which count from 0."
@@ -381,6 +410,27 @@ class Task:
 def is_blank(value: Any) -> bool:
     """Whether a cell holds no label: nothing, NaN or white space."""
     return value is None or value != value or str(value).strip() == ""
+
+
+def split_labels(cell: Any, where: str) -> list[Any] | None:
+    """The labels in a cell that may hold several: a list, or text with "|" between.
+
+    Text may also be a JSON list. There are none in "" and []. A cell without a value
+    has None in place of labels: which apply is not known.
+
+    Raises:
+      UserError: if a label in a list is null or empty.
+    """
+    if isinstance(cell, str) and cell.lstrip().startswith("["):
+        with contextlib.suppress(ValueError, RecursionError):
+            cell = json.loads(cell)
+    if isinstance(cell, list | tuple):
+        if any(map(is_blank, cell)):
+            raise UserError(f"{where}: one of the labels {brief(cell)} is empty.")
+        return list(cell)
+    if isinstance(cell, str):
+        return [name for name in cell.split("|") if name.strip()]
+    return None if is_blank(cell) else [cell]
 
 
 def label_name(value: Any, where: str) -> str:

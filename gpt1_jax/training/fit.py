@@ -22,6 +22,8 @@ from etils import epath
 from gpt1_jax.config.sections import LogConfig, TrainingConfig
 from gpt1_jax.data.progress import said_if_long
 from gpt1_jax.data.windows import BatchSource, read_ahead
+from gpt1_jax.errors import UserError
+from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import state_sharding, to_global_batch
 from gpt1_jax.parallel.processes import (
     EXIT_AGAIN,
@@ -31,9 +33,9 @@ from gpt1_jax.parallel.processes import (
     is_main_process,
 )
 from gpt1_jax.runs import lock, signals
-from gpt1_jax.runs.checkpoint_files import Best, abstract_state
+from gpt1_jax.runs.checkpoint_files import Best, abstract_state, since_best
 from gpt1_jax.runs.checkpoints import Checkpoints
-from gpt1_jax.runs.console import say
+from gpt1_jax.runs.console import about, say
 from gpt1_jax.runs.forms import Forms, form_names
 from gpt1_jax.runs.milestones import Milestones
 from gpt1_jax.runs.records import Records, Throughput, trackers_in_use
@@ -45,6 +47,9 @@ from gpt1_jax.training.steps import Step
 
 # (params, step, stopped) -> metrics, or None if stopped() became true before the end
 Evaluate = Callable[[Any, int, Callable[[], bool]], Mapping[str, Any] | None]
+
+
+_SHORT = 1e13  # floating-point operations, for which no time is announced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +84,8 @@ class Evaluation:
       every: updates between evaluations.
       also: further steps to evaluate.
       saves: whether every evaluated state is saved.
+      patience: the run ends after so many evaluations in a row without a better score,
+        and saves every evaluated state; 0: never.
     """
 
     evaluate: Evaluate
@@ -86,6 +93,7 @@ class Evaluation:
     every: int
     also: tuple[int, ...] = ()
     saves: bool = False
+    patience: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +130,8 @@ class Run:
     def saves(self, step: int) -> bool:
         """Whether the state after this step is saved; each milestone is."""
         due = self._due(step, self.config.checkpoint.every_steps)
-        return due or (self.evaluation.saves and self.evaluates(step))
+        with_scores = self.evaluation.saves or self.evaluation.patience > 0
+        return due or (with_scores and self.evaluates(step))
 
     def _due(self, step: int, every: int) -> bool:
         if self.milestones and step in self.milestones.by_step:
@@ -144,11 +153,47 @@ class Host(NamedTuple):
     watchdog: Watchdog  # is told of every step, evaluation batch and save
 
 
-def fit(run: Run) -> int:
+def check_patience(patience: int, evaluations: int) -> None:
+    """Refuses a patience that cannot end a run before its last step.
+
+    Args:
+      patience: `config.eval.patience`.
+      evaluations: how many there are before the last step.
+
+    Raises:
+      UserError: if they are too few.
+    """
+    if 0 < patience >= evaluations:
+        raise UserError(
+            f"config.eval.patience={patience} needs more than {patience} evaluations "
+            f"before the last step, and this run has {evaluations}. Evaluate more "
+            "often, train for longer, or use a smaller patience (0: none)."
+        )
+
+
+def how_long(training: float, validation: float, patience: int) -> tuple[str, float]:
+    """About how long a run takes here, to a factor of about two.
+
+    Args:
+      training, validation: the floating-point operations of each.
+      patience: as of `Evaluation`.
+
+    Returns:
+      A line, and the seconds; "" and 0 if the run is short, or the device unknown.
+    """
+    total = training + validation
+    if total < _SHORT or not (rate := devices.likely_flops()):
+        return "", 0.0
+    at_most = "at most " * (patience > 0)
+    takes = f"Takes: {at_most}about {about(total / rate)} here"
+    return f"{takes}, {validation / total:.0%} of it validation.", total / rate
+
+
+def fit(run: Run) -> tuple[int, int]:
     """Trains a run to its end, from the newest checkpoint if there is one.
 
     Returns:
-      The step that it continued from: `run.num_steps` if there was nothing to do.
+      The steps that it continued from and ended at; the same if it had finished.
 
     Raises:
       Stopped: after a signal, once the state is saved.
@@ -177,8 +222,8 @@ def fit(run: Run) -> int:
         watchdog = _watchdog(run.config.distributed.stuck_minutes)
         with contextlib.closing(records), watchdog:
             host = Host(checkpoints, records, watchdog)
-            train(run, state, batches_on_devices(run, first_step), host)
-    return first_step
+            state = train(run, state, batches_on_devices(run, first_step), host)
+    return first_step, int(state.step)
 
 
 @contextlib.contextmanager
@@ -248,7 +293,8 @@ def train(
             _call(hooks, step, state, metrics)  # what a stop has skipped
             batches = _one_ahead(batches)
             train_step = _first_call_timed(run.computation.step)
-            while step < run.num_steps:
+            ended = _is_out_of_patience(run, host, step)
+            while step < run.num_steps and not ended:
                 host.watchdog.hear()
                 lock.check_owned()
                 state, values = train_step(state, next(batches), seed)
@@ -256,6 +302,7 @@ def train(
                 metrics.follow(step, values)
                 stop.ask(step)
                 _call(hooks, step, state, metrics)
+                ended = run.evaluates(step) and _is_out_of_patience(run, host, step)
     with PROGRAM.on("checkpoints"):
         host.checkpoints.wait()
     return state
@@ -299,7 +346,7 @@ def make_hooks(
         """Whether to evaluate; the first state only if a stop has prevented it."""
         if stop.requested or not run.evaluates(step):
             return False
-        return step > first_step or not agree(host.records.recorded(best, step))
+        return step > first_step or not agree(step in host.records.scores(best))
 
     def ends(step: int) -> bool:
         return stop.requested or stop.received()
@@ -346,6 +393,28 @@ def _evaluate(run: Run, host: Host, stop: StopSignal, state: TrainState) -> None
     with PROGRAM.on("checkpoints"):
         host.checkpoints.add_score(step, metrics[run.evaluation.best.metric])
     host.records.write({"step": step, **metrics})
+
+
+def _is_out_of_patience(run: Run, host: Host, step: int) -> bool:
+    """Whether the run ends at a step before its last, which it says.
+
+    Recorded scores decide, so that a run that resumes ends at the same step. All
+    processes do as the main one, which alone has them.
+    """
+    patience, (metric, highest) = run.evaluation.patience, run.evaluation.best
+    if not patience or step == run.num_steps:
+        return False
+    evaluated = since_best(host.records.scores(metric), highest)
+    if not agree(len(evaluated) > patience):
+        return False
+    if evaluated:
+        best, *later = evaluated
+        say(
+            f"Ending early, at step {step:,} of {run.num_steps:,}: {metric} is best at "
+            f"step {best:,}, and no better in {len(later):,} evaluation"
+            f"{'s' * (len(later) > 1)} since (config.eval.patience={patience})."
+        )
+    return True
 
 
 def _end(run: Run, host: Host, state: TrainState) -> NoReturn:

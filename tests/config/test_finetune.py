@@ -155,10 +155,16 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
     assert config.suite.compare == config.preset == preset
     assert config.tasks == tuple(tasks.split())
     assert config.eval.train_examples == train_examples
-    flags = ["suite.train_sizes=50,0", "suite.aux_lm_weights=0,1", "seeds=4"]
-    other = resolve(preset, *flags, init_from="run")
-    assert (other.suite.train_sizes, other.seeds) == ((50, 0), (4,))
-    assert other.suite.aux_lm_weights == (0, 1)
+    other = resolve(preset, "head.dropout=0.2", "seeds=4", init_from="run")
+    assert (other.head.dropout, other.seeds) == (0.2, (4,))
+
+
+def test_the_values_that_a_suite_compares_can_be_set():
+    flags = ["suite.train_sizes=50,0", "suite.aux_lm_weights=0,1"]
+    suite = resolve("aux_lm_weight", *flags, init_from="run").suite
+    assert (suite.train_sizes, suite.aux_lm_weights) == ((50, 0), (0, 1))
+    flags = ["suite.train_sizes=50,0", "suite.compare=train_sizes"]
+    assert resolve("sst2", *flags, init_from="run").suite.train_sizes == (50, 0)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +212,27 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
             ["train_sizes is empty", "'aux_lm_weight'"],
         ),
         (
+            "sst2",
+            {"suite__compare": "train_sizes", "suite__train_sizes": ()},
+            ["train_sizes is empty", "'train_sizes'"],
+        ),
+        (
+            "layer_transfer",
+            {"suite__train_sizes": (100,)},
+            ["train_sizes=(100,) does nothing", "'layer_transfer'", "compare 'train_s"],
+        ),
+        ("sst2", {"suite__train_sizes": (100,)}, ["does nothing", "compare=''; leave"]),
+        (
+            "sst2",
+            {"suite__compare": "train_sizes", "suite__aux_lm_weights": (0.5, 1.0)},
+            ["aux_lm_weights=(0.5, 1.0) does nothing", "compare 'aux_lm_weight'."],
+        ),
+        (
+            "aux_lm_weight",
+            {"suite__lstm_init_from": "lstm"},
+            ["lstm_init_from='lstm' does nothing", "compare 'ablations'."],
+        ),
+        (
             "layer_transfer",
             {"transfer_layers": "3"},
             ["transfer_layers='3'", "'layer_transfer'"],
@@ -214,7 +241,12 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
         (
             "aux_lm_weight",
             {"data__max_train_examples": 9},
-            ["max_train_examples=9", "config.suite.train_sizes"],
+            ["max_train_examples=9", "'aux_lm_weight'", "config.suite.train_sizes"],
+        ),
+        (
+            "sst2",
+            {"suite__compare": "train_sizes", "data__max_train_examples": 9},
+            ["max_train_examples=9", "'train_sizes'", "config.suite.train_sizes"],
         ),
         ("sst2", {"train__num_steps": 5}, ["num_epochs=3.0", "num_steps=5"]),
     ],
@@ -268,6 +300,13 @@ def test_score_range_may_be_written_with_and_without_brackets(flag, range):
         ({"custom__score_range": (5.0,)}, ["score_range=(5.0,)", "tuple of 2"]),
         ({"custom__score_range": ("a", "b")}, ["score_range[0]='a'", "a number"]),
         ({"data__max_test_examples": -1}, ["max_test_examples=-1"]),
+        ({"data__dev_fraction": 1.0}, ["dev_fraction=1.0", "must lie in [0, 1)"]),
+        ({"data__dev_fraction": 0.1, "data__dev": "d.csv"}, ["'d.csv' names one"]),
+        ({"data__folds": 5, "data__dev": "d.csv"}, ["folds=5 holds", "'d.csv' names"]),
+        ({"data__folds": 5, "data__dev_fraction": 0.1}, ["folds=5 does not go with"]),
+        ({"data__folds": 1}, ["folds=1", "must be 0, or at least 2"]),
+        ({"data__folds": 5, "data__fold": 6}, ["fold=6 is none of", "folds=5 is"]),
+        ({"data__fold": 1}, ["fold=1 is none of the parts"]),
         ({"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'", "whole"]),
         ({"data__seq_len_buckets": (0, 8)}, ["seq_len_buckets=(0, 8)"]),
     ],
@@ -278,6 +317,12 @@ def test_impossible_custom_tasks_are_refused_by_name(overrides, parts):
         resolve("custom", init_from="run", **overrides)
     for part in parts:
         assert part in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["dev_fraction=0.1", "folds=5"])
+def test_rows_of_published_tasks_are_not_held_out(key):
+    with pytest.raises(ValueError, match=rf"{key} divides the training file of a task"):
+        resolve("sst2", f"data.{key}", init_from="run")
 
 
 def test_longest_sequence_is_the_models_unless_set():
@@ -372,9 +417,32 @@ def test_each_lambda_is_paired_with_each_size_the_largest_first():
     }
 
 
-@pytest.mark.parametrize("preset", ["sst2", "ablations", "aux_lm_weight"])
-def test_a_variant_is_a_configuration_that_runs_alone(preset):
-    config = configured(preset, suite__lstm_init_from="runs/lstm")
+@pytest.mark.parametrize("layers", ["all", "3", "none"])
+def test_a_learning_curve_has_each_number_of_training_examples(layers):
+    config = configured(
+        transfer_layers=layers,
+        suite__compare="train_sizes",
+        suite__train_sizes=(100, 0, 2000),
+    )
+    assert named(config) == {
+        "all": {},
+        "size2000": {"data.max_train_examples": 2000},
+        "size100": {"data.max_train_examples": 100},
+    }
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides"),
+    [
+        ("sst2", {}),
+        ("sst2", {"suite__compare": "train_sizes"}),
+        ("ablations", {"suite__lstm_init_from": "runs/lstm"}),
+        ("aux_lm_weight", {}),
+    ],
+    ids=str,
+)
+def test_a_variant_is_a_configuration_that_runs_alone(preset, overrides):
+    config = configured(preset, **overrides)
     for name, variant in suite_variants(config, 2).items():
         again = load(json.loads(json.dumps(variant.to_dict())))
         assert again == variant

@@ -226,12 +226,12 @@ def test_a_bin_file_of_transformers_is_read(transformers, folder, params):
 # --- fine-tuned heads ---------------------------------------------------------------
 
 
-def made_up_head(model, num_outputs, transform, labels=(), bias=1.0):
+def made_up_head(model, num_outputs, transform, labels=(), bias=1.0, several=False):
     rng = np.random.default_rng(1)
     kernel = 0.1 * rng.normal(size=(model.embed_dim, num_outputs))
     offset = bias * rng.normal(size=num_outputs)
     kernel, offset = kernel.astype(np.float32), offset.astype(np.float32)
-    return FinetunedHead(kernel, offset, transform, labels)
+    return FinetunedHead(kernel, offset, transform, labels, several)
 
 
 def our_outputs(model, params, head, tokens):
@@ -295,6 +295,26 @@ def test_classes_equal_transformers(
         found = theirs(torch.tensor(tokens[:, 0]).long()).logits.numpy()
     ours = our_outputs(model, params, head, tokens)
     np.testing.assert_allclose(ours, found, atol=TOLERANCE)
+
+
+def test_several_labels_are_read_as_such_by_transformers(
+    transformers, model, params, tmp_path
+):
+    """Its loss, too, takes each output for a decision of its own."""
+    import torch
+
+    head = made_up_head(model, 3, "single", ("a", "b", "c"), 0.1, several=True)
+    hugging_face.write_model(epath.Path(tmp_path), model, params, head)
+    theirs = their_model(transformers.OpenAIGPTForSequenceClassification, tmp_path)
+    assert theirs.config.problem_type == "multi_label_classification"
+    tokens, _ = tokens_and_lengths(model, (6, 1))
+    labels = np.random.default_rng(0).integers(0, 2, (6, 3)).astype(np.float32)
+    with torch.no_grad():
+        found = theirs(torch.tensor(tokens[:, 0]).long(), labels=torch.tensor(labels))
+    ours = our_outputs(model, params, head, tokens)
+    np.testing.assert_allclose(ours, found.logits.numpy(), atol=TOLERANCE)
+    loss = heads.classification_loss(ours, labels, True)
+    assert float(loss) == pytest.approx(float(found.loss), rel=1e-4)
 
 
 def test_a_bias_that_weights_cannot_stand_in_for_is_refused(model, params, tmp_path):

@@ -25,6 +25,37 @@ def choosing(finetune_base, made_once):
     return made_once("choosing", make) / "run"
 
 
+def write_pairs(folder):
+    """A task of one's own with pairs of texts, and some wrong labels."""
+    for seed, split in enumerate(("train", "dev", "test")):
+        made = rows("rte", 40, seed)
+        for row in made[::7]:
+            row["label"] = 1 - row["label"]
+        write_lines(folder / f"{split}.jsonl", made)
+
+
+@pytest.fixture(scope="session")
+def of_pairs(finetune_base, made_once):
+    """A calibrated run on pairs, of sequences of 24 of the 40 tokens."""
+
+    def make(folder):
+        write_pairs(folder)
+        files = {f"data.{s}": str(folder / f"{s}.jsonl") for s in ("train", "dev")}
+        base = {**finetune_base, **files, "data.dir": "", "data.source": "files"}
+        config = finetune_config(
+            "custom",
+            base,
+            custom__head="classification",
+            custom__text=("sentence1", "sentence2"),
+            custom__labels=("no", "yes"),
+            custom__calibrate=True,
+            data__max_seq_len=24,
+        )
+        finetune.run(config, str(folder / "run"))
+
+    return made_once("of_pairs", make) / "run"
+
+
 @pytest.fixture
 def carried_out(monkeypatch):
     """Runs that only write made-up scores; the folders in which any did, in order."""

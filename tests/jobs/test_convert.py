@@ -5,6 +5,7 @@ import functools
 import json
 import re
 import shutil
+import textwrap
 
 import jax
 import numpy as np
@@ -330,7 +331,8 @@ def test_choices_are_exported(choosing, tmp_path):
     assert len(tokens) == trained.tokenizer.vocab_size + 3
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "ids 512 (start), 513" in readme
-    assert "does not cut inputs as fine-tuning did, to 40 tokens with" in readme
+    assert "Fine-tuning cut inputs to 40 tokens with special tokens" in readme
+    assert "pipeline" not in readme
 
 
 def test_the_wording_of_a_task_is_in_the_readme(finetuned, tmp_path):
@@ -431,6 +433,63 @@ def test_a_pipeline_labels_batches_as_predict_does(finetuned, tmp_path):
             assert theirs == pytest.approx(ours, abs=1e-5)
     assert len(label.tokenizer) == label.model.config.vocab_size
     assert label.tokenizer.pad_token_id == label.model.config.pad_token_id
+
+
+def code_of_readme(folder):
+    """The code that uses a head, as the README has it; returns what it defines."""
+    readme = (folder / "README.md").read_text()
+    section = readme.split("## Use it")[1].split("\n- ")[0]
+    code = textwrap.dedent(section).replace("THIS_FOLDER", str(folder))
+    *lines, call = code.strip().splitlines()
+    exec("\n".join([*lines, f"answer = {call}"]), defined := {})
+    return defined
+
+
+def test_a_single_text_is_labelled_as_the_readme_says(finetuned, tmp_path):
+    pytest.importorskip("transformers")
+    run("huggingface", finetuned, tmp_path / "out")
+    used = code_of_readme(tmp_path / "out")
+    (ours,) = gpt1_jax.load(str(finetuned)).predict(["{sentence}"])
+    found = {each["label"]: each["score"] for each in used["answer"]}
+    assert found == pytest.approx(ours["probabilities"], abs=1e-5)
+    # A long text, too, which is cut as in fine-tuning.
+    text = " ".join(row["sentence"] for row in rows("sst2", 20, seed=9))
+    (ours,) = gpt1_jax.load(str(finetuned)).predict([text])
+    answer = used["classify"](text, truncation=True, top_k=None)
+    found = {each["label"]: each["score"] for each in answer}
+    assert found == pytest.approx(ours["probabilities"], abs=1e-5)
+    readme = (tmp_path / "out" / "README.md").read_text()
+    result = json.loads((finetuned / "results.json").read_text())
+    score = f"Score on 12 dev examples: accuracy {100 * result['dev']['accuracy']:.1f}."
+    assert score in readme and "Labels: 'negative', 'positive'." in readme
+
+
+def test_pairs_are_labelled_as_the_readme_says(of_pairs, tmp_path):
+    """Calibrated as by predict, and in the order of the columns; long ones, too."""
+    pytest.importorskip("transformers")
+    run("huggingface", of_pairs, tmp_path / "out")
+    used = code_of_readme(tmp_path / "out")
+    assert len(used["answer"]) == 2
+    classify = used["classify"]
+    pairs = [("bcd", "aaaa jjjj"), ("aaaa jjjj", "bcd"), ("hi", "ice dh"), ("a", "b")]
+    ours = gpt1_jax.load(str(of_pairs)).predict(pairs)
+    given = [{"text": one, "text_pair": other} for one, other in pairs]
+    found = classify(given, truncation=True, top_k=None, batch_size=2)
+    for expected, answer in zip(ours, found, strict=True):
+        scores = {each["label"]: each["score"] for each in answer}
+        assert scores == pytest.approx(expected["probabilities"], abs=1e-5)
+    assert classify.tokenizer.model_max_length == 24
+    long = " ".join(row["sentence1"] for row in rows("rte", 30, seed=9))
+    for one, other in (("aaaa", long), (long, "aaaa"), (long, long)):
+        answer = classify({"text": one, "text_pair": other}, truncation=True)
+        assert answer.keys() == {"label", "score"}
+    readme = (tmp_path / "out" / "README.md").read_text()
+    for said in (
+        "more than 40 tokens end in an error",
+        "until 24 tokens are left, but fine-tuning cut inputs to 24 tokens, 10 for",
+        "The probabilities are calibrated: the outputs are divided by the temp",
+    ):
+        assert said in readme
 
 
 @pytest.mark.parametrize(

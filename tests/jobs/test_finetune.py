@@ -5,6 +5,7 @@ import functools
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -40,6 +41,7 @@ from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
 from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.tasks.paper_tasks import TASKS
+from gpt1_jax.training import fit
 
 START = {"init_from": "runs/pretrain/tiny"}
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
@@ -70,6 +72,10 @@ def measured(folder):
 
 def steps_saved(folder):
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+
+
+def quit_at_once(*arguments):
+    raise KeyboardInterrupt
 
 
 def listing(folder):
@@ -163,6 +169,60 @@ def test_resumed_equals_uninterrupted_bit_for_bit(start, finetuned, monkeypatch)
     folder = start()
     assert_same_run(finetuned, folder, 12)
     assert_same_results(finetuned, folder)
+
+
+def test_a_run_without_a_better_score_ends_early_whether_or_not_it_was_stopped(
+    start, tmp_path, monkeypatch, capsys
+):
+    """Here the score is highest at step 2 of 12; steps 2, 4 and 8 are evaluated."""
+    evaluate_dev, given = finetune.evaluate_dev, {"eval__patience": 2}
+
+    def made_up(*arguments):
+        step = arguments[-2]
+        found = evaluate_dev(*arguments)
+        return {**found, "valid_accuracy": 0.5 + 0.1 * (step == 2)}
+
+    monkeypatch.setattr(finetune, "evaluate_dev", made_up)
+    whole = start(tmp_path / "whole", **given)
+    out = capsys.readouterr().out
+    assert "Ending early, at step 8 of 12: valid_accuracy is best at step 2, and" in out
+    assert json.loads((whole / "results.json").read_text())["best_step"] == 2
+    for last_step in (5, 8):
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            stop_after(patch, last_step)
+            start(**given)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(finetune, "_conclude", quit_at_once)
+        start(**given)
+    capsys.readouterr()
+    folder = start(**given)
+    assert "Ending early, at step 8 of 12" in capsys.readouterr().out
+    assert_same_run(whole, folder, 8)
+    assert_same_results(whole, folder)
+    start(**given)
+    assert "had finished; its best step is 2." in capsys.readouterr().out
+
+
+def test_a_long_run_says_how_long_it_takes(start, tmp_path, monkeypatch, capsys):
+    """Of 12 steps of 8 examples, and 3 epochs with 12 dev examples each."""
+    monkeypatch.setattr(fit, "_SHORT", 0)
+    monkeypatch.setattr(finetune, "train_flops_per_token", lambda model, seq_len: 30.0)
+    monkeypatch.setattr(devices, "likely_flops", lambda: 1.0)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, 6)
+        start()
+    said = capsys.readouterr().out
+    (whole,) = re.findall(
+        r"Takes: about (\d+) hours here, 11% of it validation\.", said
+    )
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, 7)
+        start()
+    said = capsys.readouterr().out
+    (half,) = re.findall(r"Takes: about (\d+) hours here, 11% of it validation\.", said)
+    read = int(whole) * 3600 / 30  # tokens
+    assert 96 + 36 / 3 < read / 5 < 5 * (96 + 36 / 3)  # of words of one to five
+    assert int(half) == pytest.approx(int(whole) / 2, abs=1)
 
 
 def test_each_run_of_a_suite_resumes_with_its_own_forms(
@@ -389,6 +449,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
         ({"step": "7"}, r"has no checkpoint of step 7; it has \[.*12\]"),
         ({"train__batch_size": 40}, "holds 32 examples, fewer than one batch.*=40"),
         ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
+        ({"eval__patience": 3}, r"eval.patience=3 needs .* run has 3\. Evaluate more"),
         ({"data__max_seq_len": 41}, "max_seq_len=41, but .* takes 40 tokens"),
         ({"data__max_seq_len": 5}, "config.data.max_seq_len must be at least"),
         ({"transfer_layers": "2"}, "transfer_layers=2, but .* has 1 layer"),

@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
+from etils import epath
 from tiny_run import load_config, run_program
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
@@ -16,8 +17,13 @@ import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.data.records import read_rows
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.predictor import predict_examples
 from gpt1_jax.jobs import finetune, predict
 from gpt1_jax.parallel import devices
+from gpt1_jax.runs.checkpoint_files import saved_steps
+from gpt1_jax.runs.open import open_run
+from gpt1_jax.tasks.paper_tasks import find_task
+from gpt1_jax.tasks.task import Example
 
 
 @pytest.fixture
@@ -57,6 +63,53 @@ def test_a_text_is_labelled(ask, finetuned):
     negative, positive = map(float, row[1:3])
     assert negative + positive == pytest.approx(1, abs=2e-4)
     assert row[0] == ("positive" if positive > negative else "negative")
+
+
+def test_probabilities_are_calibrated_as_the_run_scored_them(of_pairs, tmp_path):
+    """In all that reads the model; its labels are what they were."""
+    result = json.loads((of_pairs / "results.json").read_text())
+    dev = read_lines(of_pairs / "predictions" / "dev.jsonl")
+    pairs = [(row["sentence1"], row["sentence2"]) for row in rows("rte", 40, seed=1)]
+    model = gpt1_jax.load(str(of_pairs))
+    found = model.predict(pairs)
+    assert [each["label"] for each in found] == [line["prediction"] for line in dev]
+    for each, line in zip(found, dev, strict=True):
+        assert each["probabilities"] == pytest.approx(line["probabilities"], abs=1e-5)
+    as_trained = open_run(str(of_pairs))
+    task, examples = find_task(as_trained.config), made_pairs(pairs)
+    before = predict_examples(as_trained, as_trained.params, task, examples, 8)
+    labels, shares = (np.asarray(each) for each in before)
+    assert labels.tolist() == [("no", "yes").index(each["label"]) for each in found]
+    odds = np.log(shares[:, 1] / shares[:, 0]) / result["temperature"]
+    calibrated = [each["probabilities"]["yes"] for each in found]
+    np.testing.assert_allclose(1 / (1 + np.exp(-odds)), calibrated, atol=1e-5)
+    assert np.abs(shares[:, 1] - calibrated).max() > 1e-3
+    # Saved again, it is not divided twice.
+    model.save(str(tmp_path / "copy"))
+    assert gpt1_jax.load(str(tmp_path / "copy")).predict(pairs) == found
+
+
+def made_pairs(pairs):
+    return [Example(pair, (), None, "", "", "") for pair in pairs]
+
+
+def test_other_steps_than_the_best_are_not_calibrated(of_pairs, capsys):
+    best = open_run(str(of_pairs)).step
+    other = next(s for s in saved_steps(epath.Path(of_pairs)) if s != best)
+    found = gpt1_jax.load(str(of_pairs), other).run.params["head"]
+    assert f"The probabilities of step {other} are not cal" in capsys.readouterr().err
+    for name, array in open_run(str(of_pairs), other).params["head"].items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_a_damaged_temperature_is_refused(of_pairs, tmp_path):
+    folder = shutil.copytree(of_pairs, tmp_path / "run")
+    result = json.loads((folder / "results.json").read_text())
+    for temperature in (None, 0.0, "1.5"):
+        changed = json.dumps({**result, "temperature": temperature})
+        (folder / "results.json").write_text(changed)
+        with pytest.raises(UserError, match="a 'temperature' that is no number above"):
+            gpt1_jax.load(str(folder))
 
 
 def test_lines_of_a_file_get_what_the_run_itself_predicted(

@@ -30,9 +30,12 @@ from gpt1_jax.runs import resume
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.milestones import Milestone, saved_milestones
+from gpt1_jax.runs.pretrained import read_pretrained
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.resume import tree_digest
+from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.runs.signals import Stopped
+from gpt1_jax.training import fit
 
 
 @pytest.fixture
@@ -64,9 +67,13 @@ def test_a_long_run_says_how_long_it_takes(
     corpus = dataclasses.replace(corpus, valid=held_out)
     assert pretrain._how_long(config, run, model, corpus, 12) == ""
     flops = 12 * (128 + 76 / 3) * costs.train_flops_per_token(model, 16)
-    monkeypatch.setattr(pretrain, "_SHORT", 0)
+    monkeypatch.setattr(fit, "_SHORT", 0)
     monkeypatch.setattr(devices, "likely_flops", lambda: flops / seconds)
     assert said in pretrain._how_long(config, run, model, corpus, 12)
+    patient = dataclasses.replace(config.eval, patience=3)
+    at_most = dataclasses.replace(config, eval=patient)
+    takes = pretrain._how_long(at_most, run, model, corpus, 12)
+    assert takes.startswith("Takes: at most about ")
     monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [6])
     half = pretrain._how_long(config, run, model, corpus, 12)
     assert "about 62 days" in half or "about 75 minutes" in half
@@ -202,6 +209,46 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
         assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] <= last_step
     pretrain.run(config, str(tmp_path))
     assert_same_run(whole_run, tmp_path, 12)
+
+
+def test_a_run_without_a_lower_loss_ends_early_whether_or_not_it_was_stopped(
+    tiny_config, whole_run, tmp_path, monkeypatch, capsys
+):
+    """Here the loss is lowest at step 4 of 12, and every second step is evaluated."""
+    config = tiny_config(eval__every_steps=2, eval__patience=2)
+    make_evaluation = pretrain._evaluation
+
+    def made_up(*arguments):
+        evaluate = make_evaluation(*arguments)
+        return lambda params, step, stopped: {
+            **evaluate(params, step, stopped),
+            "valid_loss": 1.0 + abs(step - 4),
+        }
+
+    monkeypatch.setattr(pretrain, "_evaluation", made_up)
+    whole, folder = tmp_path / "whole", tmp_path / "stopped"
+    pretrain.run(config, str(whole))
+    out = capsys.readouterr().out
+    assert "Ending early, at step 8 of 12: valid_loss is best at step 4, and no " in out
+    assert f"Done: 8 steps, in {whole}." in out
+    for last_step in (3, 6, 8):
+        with monkeypatch.context() as patch, pytest.raises(Stopped):
+            stop_after(patch, last_step)
+            pretrain.run(config, str(folder))
+    for said in ("Done: evaluated step 8, the last, in", "Nothing to do: the run in"):
+        pretrain.run(config, str(folder))
+        out = capsys.readouterr().out
+        assert said in out and "Ending early, at step 8 of 12" in out
+    assert_same_run(whole, folder, 8)
+    assert saved_steps(epath.Path(folder)) == [4, 6, 8]  # the best and the latest
+    run = read_pretrained(epath.Path(folder))
+    assert run.ended_early and not read_pretrained(epath.Path(whole_run)).ended_early
+    # As long as ever for the optimizer: without patience, it is the whole run.
+    monkeypatch.setattr(pretrain, "_evaluation", make_evaluation)
+    pretrain.run(tiny_config(), str(folder))
+    assert not RunFolder(epath.Path(folder)).config.eval.patience
+    expected, found = saved_state(whole_run, 12), saved_state(folder, 12)
+    np.testing.assert_equal(found, expected)
 
 
 def test_a_plot_that_fails_does_not_end_a_training(
@@ -460,6 +507,7 @@ def test_nonfinite_updates_are_skipped_and_too_many_stop_the_run_before_harm(
         ),
         ({"eval__batch_size": 8 * 10**9}, r"eval.batch_size=8000000000 takes .*GB"),
         ({"model__max_seq_len": 10**9}, r"Training this model .*seq_len=1000000000"),
+        ({"eval__patience": 2}, r"eval.patience=2 needs .* run has 2\. Evaluate more"),
         ({"eval__sample_tokens": 10**12}, r"sample_tokens=1000000000000 takes .*GB"),
         ({"model__max_seq_len": 100_000}, r"train split holds .* at least 199999"),
         (

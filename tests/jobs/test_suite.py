@@ -1,6 +1,7 @@
 """Many runs: tasks, seeds, starts, tasks of the user's own, and the table."""
 
 import json
+import math
 import re
 import shutil
 import time
@@ -439,7 +440,8 @@ def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path)
     assert result_of(tmp_path / "run")["dev"]["n"] == 32
     table = (tmp_path / "run" / "results.md").read_text()
     assert "| custom | pre-trained | accuracy | " in table
-    assert "custom, dev split, seed 0: " in table and "| true label | as bad |" in table
+    assert "**custom, dev split, seed 0**" in table
+    assert "| true label | as bad |" in table
     finetune.run(config, str(tmp_path / "run"))  # finished: inferred alike
 
 
@@ -516,6 +518,48 @@ def squares(monkeypatch):
     monkeypatch.setitem(METRICS, "squares", lowest_is_best)
 
 
+def test_a_run_on_ones_own_labels_says_where_it_is_wrong(finetune_base, tmp_path):
+    """Scores by label and with intervals, baselines of each split, texts, figures."""
+    paths = {
+        split: write_tsv(tmp_path / f"{split}.tsv", named(rows("sst2", 32, seed)))
+        for seed, split in enumerate(("train", "dev", "test"))
+    }
+    config = custom(finetune_base, paths, **OWN_TASK, figure=".svg")
+    finetune.run(config, str(tmp_path / "run"))
+    result = result_of(tmp_path / "run")
+    for split in ("dev", "test"):
+        scores = result[split]
+        fitting = {"accuracy", "f1", "macro_f1", "balanced_accuracy", "matthews"}
+        assert scores["intervals"].keys() == {*fitting, "log_loss", "brier"}
+        assert scores.keys() > scores["intervals"].keys()
+        by_label = [row[k] for k, row in enumerate(scores["confusion"])]
+        recalls = [label["recall"] for label in scores["labels"].values()]
+        assert recalls == [right / 16 for right in by_label]
+        assert 0 <= scores["calibration_error"] <= 1
+    assert result["majority"]["log_loss"] == pytest.approx(math.log(2))
+    assert result["test_baselines"]["bag_of_words"]["n"] == 32
+    table = (tmp_path / "run" / "results.md").read_text()
+    assert "| f1 of good | test | " in table
+    wrong = [
+        line
+        for line in read_lines(tmp_path / "run" / "predictions" / "test.jsonl")
+        if line["prediction"] != line["label"]
+    ]
+    first = max(wrong, key=lambda line: line["probabilities"][line["prediction"]])
+    errors = table.partition(f"most confident of {len(wrong)} errors:")[2]
+    assert f" | {first['text']['sentence']} | " in errors.splitlines()[4]
+    plots = tmp_path / "run" / "plots"
+    cells = (plots / "confusion.csv").read_text().splitlines()
+    assert cells[:2] == [
+        "task,split,true,predicted,n",
+        f"custom,test,bad,bad,{result['test']['confusion'][0][0]}",
+    ]
+    assert len((plots / "reliability.csv").read_text().splitlines()) > 1
+    assert all(
+        (plots / f"{name}.svg").exists() for name in ("confusion", "reliability")
+    )
+
+
 @pytest.fixture
 def similarity(finetune_base, made_once, squares):
     """`similarity(score_loss)`: a run on a task of scores, and its configuration."""
@@ -576,7 +620,7 @@ def test_a_metric_of_any_range_takes_one_entry(similarity, tmp_path):
     value = found.result["dev"]["squares"]
     assert value == pytest.approx(values[best], rel=1e-6)
     table = (run / "results.md").read_text()
-    assert f"| custom | pre-trained | squares | {value:.1f} (" in table
+    assert f"| custom | pre-trained | squares | dev | {value:.1f} (" in table
     assert "Average" not in table and "All values but squares are x 100" in table
     assert "Lower is better: squares." in table
     scores = score_table([found]).query("metric == 'squares'")

@@ -173,6 +173,33 @@ def test_sizes_beyond_the_data_are_run_once_and_said(
     assert "| lambda0.5-size16 |" in (tmp_path / "results.md").read_text()
 
 
+def test_a_learning_curve_has_a_table_and_a_picture(
+    finetune_base, tmp_path, carried_out
+):
+    given = {"suite__compare": "train_sizes", "suite__train_sizes": (8, 0, 16)}
+    config = finetune_config("sst2", finetune_base, **given)
+    finetune.run(config, str(tmp_path))
+    names = [f"sst2/{size}-seed0" for size in ("all", "size16", "size8")]
+    assert carried_out == names
+    text = (tmp_path / "results.md").read_text()
+    assert text.startswith("| task | metric | split | 8 examples | 16 examples | 32 ex")
+    assert "| size8 |" in text
+    plots = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert plots == ["train_sizes.csv", "train_sizes.png"]
+
+
+def test_a_size_that_cannot_be_trained_on_is_refused_before_any_run(
+    finetune_base, tmp_path, carried_out
+):
+    given = {"suite__compare": "train_sizes", "suite__train_sizes": (7, 0)}
+    config = finetune_config("sst2", finetune_base, **given)
+    with pytest.raises(
+        ValueError, match=r"SST-2, size7: .* holds 7 examples, fewer than one"
+    ):
+        finetune.run(config, str(tmp_path))
+    assert not carried_out
+
+
 def test_ablations_without_an_lstm_say_so(finetune_base, tmp_path, carried_out, capsys):
     config = finetune_config("rte", finetune_base, suite__compare="ablations")
     finetune.run(config, str(tmp_path))

@@ -18,7 +18,7 @@ from gpt1_jax.tasks import metrics
 from gpt1_jax.tasks.metrics import Metric
 
 SIZES = dict(num_layers=2, num_heads=2, embed_dim=8, mlp_dim=32, lstm_units=24)
-TABLE, LAYERS, WEIGHTS = COMPARISONS.values()
+TABLE, LAYERS, SIZES_OF_DATA, WEIGHTS = COMPARISONS.values()
 
 
 @functools.cache
@@ -274,6 +274,33 @@ def test_lambda_has_scores_for_each_training_set_size():
         "| RTE | accuracy | 90 | 56.0 (55.0 to 57.0) | 60.0 | 70.0 |",
         "| RTE | accuracy | 20 | 45.0 | 40.0 | - |",
     ]
+
+
+def test_a_learning_curve_has_the_scores_of_each_split_over_training_examples():
+    """Of runs that differ in nothing else, and of the training split if it is there."""
+    runs = [
+        *(weighed(0.5, seed=seed, accuracy=60 + seed, train=90) for seed in (0, 1)),
+        weighed(0.5, 20, accuracy=40),
+        weighed(0.5, 50, accuracy=50, train=99),
+        weighed(0.0, 20, accuracy=1),
+        run("sst2", accuracy=30),
+    ]
+    tested = runs[2].result | {"test": {"n": 3, "accuracy": 0.3}}
+    runs[2] = runs[2]._replace(result=tested)
+    table = SIZES_OF_DATA.scores(runs)
+    assert SIZES_OF_DATA.table(table).splitlines()[:4] == [
+        "| task | metric | split | 20 examples | 50 examples | 90 examples |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+        "| RTE | accuracy | dev | 40.0 | 50.0 | 60.5 (60.0 to 61.0) |",
+        "| RTE | accuracy | training | - | 99.0 | 90.0 (90.0 to 90.0) |",
+    ]
+    (axes,) = SIZES_OF_DATA.draw(table).axes
+    assert axes.get_xscale() == "log" and axes.get_xlabel() == "training examples"
+    assert axes.get_xticks().tolist() == [20, 50, 90]
+    assert not axes.get_xticks(minor=True).size
+    dev = axes.lines[0]
+    assert dev.get_xdata() == pytest.approx([20, 50, 90], rel=0.02)
+    assert dev.get_ydata().tolist() == [40, 50, 60.5]
 
 
 def test_a_task_with_one_lambda_is_not_compared():

@@ -76,6 +76,15 @@ def test_a_card_says_that_a_run_has_not_finished(make_card):
     assert "| **read** | **unfinished:** 8 of 50 updates, " in text
 
 
+def test_a_card_says_that_a_run_has_ended_early(make_card):
+    """As the loss of update 8 is not lower than that of update 4."""
+    records = [{"step": step, "valid_loss": 3.0} for step in (4, 8)]
+    text = make_card(records=records, train__num_steps=50, eval__patience=1)
+    assert "| **read** | ended early: 8 of 50 updates, " in text
+    text = make_card(records=records, train__num_steps=50, eval__patience=2)
+    assert "| **read** | **unfinished:** 8 of 50 updates, " in text
+
+
 def test_a_folder_below_the_working_directory_is_named_from_there(
     make_card, tmp_path, monkeypatch
 ):

@@ -300,11 +300,12 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
     text = text_of(made, "Fine-tuning")
     rows = [line for line in text.splitlines() if line.startswith("| custom")]
     scores = [row for row in rows if " | accuracy | " in row]
-    assert [row.split(" | ")[:5] for row in scores] == [
-        ["| custom (1)", "pre-trained", "accuracy", "75.0 (75.0 to 75.0)", "50.0"],
-        ["| custom (2)", "pre-trained", "accuracy", "75.0", "50.0"],
-        ["| custom (3)", "pre-trained", "accuracy", "75.0", "50.0"],
-        ["| custom (4)", "pre-trained", "accuracy", "75.0", "50.0"],
+    start = "pre-trained | accuracy | dev"
+    assert [row.rpartition(" | - ")[0] for row in scores] == [
+        f"| custom (1) | {start} | 75.0 (75.0 to 75.0) | 50.0",
+        f"| custom (2) | {start} | 75.0 | 50.0",
+        f"| custom (3) | {start} | 75.0 | 50.0",
+        f"| custom (4) | {start} | 75.0 | 50.0",
     ]
     assert not any("Table" in title for title in titles(made))
     header = (
@@ -363,21 +364,21 @@ def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, tmp_path):
 
 
 def test_a_score_stands_beside_what_it_has_to_beat_on_the_same_split(add):
-    test = {"n": 9, "accuracy": 0.6}
-    words = {"n": 40, "accuracy": 0.7}
+    test = {"n": 9, "accuracy": 0.6, "f1": 0.55}
+    words = {"n": 40, "accuracy": 0.7, "f1": 0.65}
     result = finished_result("custom", 0.75, test=test, bag_of_words=words)
-    made = add("custom", custom__name="reviews", result=result)
-    header, _, row, *_ = text_of(made, "Fine-tuning").split("\n")[2:]
-    cells = dict(zip(header.split(" | ")[2:], row.split(" | ")[2:], strict=True))
-    assert list(cells.items()) == [
-        ("metric", "accuracy"),
-        ("dev", "75.0"),
-        ("majority (dev)", "50.0"),
-        ("bag of words (dev)", "70.0"),
-        ("n (dev)", "40"),
-        ("test", "60.0"),
-        ("n (test) |", "9 |"),
-    ]
+    named = {"custom__name": "reviews", "custom__labels": ("bad", "good")}
+    rows = text_of(add("custom", result=result, **named), "Fine-tuning").split("\n")
+    header = "task | start | metric | split | score | majority | bag of words | n"
+    assert rows[2] == f"| {header} |"
+    rows = [row.removeprefix("| reviews | pre-trained | ") for row in rows]
+    assert "accuracy | dev | 75.0 | 50.0 | 70.0 | 40 |" in rows
+    assert "f1 of good | dev | 75.0 | 50.0 | 65.0 | 40 |" in rows
+    assert "accuracy | test | 60.0 | - | - | 9 |" in rows  # as up to version 1.0
+    other = {"majority": {"n": 9, "accuracy": 0.4}, "bag_of_words": None}
+    named["custom__name"] = "others"
+    made = add("custom", result={**result, "test_baselines": other}, **named)
+    assert "accuracy | test | 60.0 | 40.0 | - | 9 |" in text_of(made, "Fine-tuning")
 
 
 def test_an_origin_that_was_trained_again_in_its_place_is_another(add):
@@ -421,7 +422,8 @@ def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add):
     assert note in text
     assert text.replace(f"\n\n{note}", "") == text_of(before, TABLES)
     scores = text_of(after, "Fine-tuning")
-    assert "| RTE (1) | pre-trained | accuracy | 90.0 | 50.0 |" in scores
+    assert "| pre-trained | accuracy | dev | 90.0 | 50.0 | - | 40 |" in scores
+    assert "| RTE, aux_lm_weight 0.5 | pre-trained |" in scores
 
 
 def test_layers_transferred_are_drawn_and_tabled(add):
@@ -632,7 +634,7 @@ def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add):
         made = add("custom", 0.5 + number / 10, transfer_layers=layers, **own)
     lines = text_of(made, "Fine-tuning").split("\n")
     rows = [line.split(" | ") for line in lines if "| reviews" in line]
-    scores = {row[1]: row[3] for row in rows if row[2] == "accuracy"}
+    scores = {row[1]: row[4] for row in rows if row[2] == "accuracy"}
     assert scores == {
         "0 of 4 layers": "50.0",
         "1 of 4 layers": "60.0",

@@ -11,6 +11,7 @@ from gpt1_jax.tasks.custom_task import (
     class_weights,
     custom_task,
     describe_class_weights,
+    describe_rows,
 )
 from gpt1_jax.tasks.examples import (
     check_new_examples,
@@ -109,7 +110,7 @@ def test_custom_task_with_a_score_range_has_scores(head):
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        (dict(head=""), "--config.custom.head: classification, similarity"),
+        (dict(head=""), "--config.custom.head: classification, multilabel, s"),
         (dict(text=()), r"text=\(\) names 0 columns; .*'classification' takes 1 or 2"),
         (
             dict(text=("a", "b", "c")),
@@ -132,6 +133,10 @@ def test_custom_task_with_a_score_range_has_scores(head):
         (template("{a!r}"), "each text needs a column in braces, by its name alone"),
         (dict(choices=("c", "d")), r"choices=\('c', 'd'\) does not go with the head"),
         (dict(head="multiple_choice"), r"choices=\(\) does not go with the head"),
+        (
+            dict(head="multilabel", score_range=(0.0, 5.0)),
+            r"score_range=\(0\.0, 5\.0\) does not go with the head 'multilabel'",
+        ),
         (dict(labels=("yes",)), r"labels=\('yes',\): there must be at least two"),
         (
             dict(head="multiple_choice", choices=("c", "d", "e")),
@@ -517,10 +522,163 @@ def test_one_empty_column_of_several_is_an_empty_piece(tmp_path, how):
 def test_a_configuration_may_pass_empty_rows_over(tmp_path):
     """From the key to the examples."""
     path = tmp_path / "train.csv"
-    path.write_text("text,label\none,no\n,yes\ntwo,yes\n")
+    path.write_text("text,label\none,no\n,yes\ntwo,yes\nthree,no\n")
     config = custom_config(path, text=("text",), labels=())
-    config = dataclasses.replace(
-        config, data=dataclasses.replace(config.data, skip_empty=True)
-    )
-    (task,), config = select_tasks(config)
+    data = dataclasses.replace(config.data, skip_empty=True, dev_fraction=0.5)
+    (task,), config = select_tasks(dataclasses.replace(config, data=data))
     assert count_training_examples(task, config.data) == 2
+
+
+# --- several labels a row -------------------------------------------------------
+
+
+def several(train="", **overrides):
+    """A task with any number of labels a row."""
+    values = {"head": "multilabel", "text": ("a",), "labels": (), **overrides}
+    return select_tasks(custom_config(train, **values))
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("x", (1,)),
+        ("x|b", (0, 1)),
+        (" b | x |", (0, 1)),
+        ("x|x", (1,)),
+        (["x", "b"], (0, 1)),
+        ('["b"]', (0,)),
+        ("[]", ()),
+        ([], ()),
+        ("", ()),
+        (None, None),
+        ("-", None),
+    ],
+)
+def test_a_row_may_have_several_labels_or_none(training_file, cell, labels):
+    path = training_file(["x", "b|x", ["b"]])
+    (task,), resolved = several(path)
+    assert task.target.labels == resolved.custom.labels == ("b", "x")
+    assert find_task(resolved) == task
+    assert task.target.multilabel and task.inputs.transform == "single"
+    record = Record({"a": "1", "label": cell}, "test.jsonl:1")
+    assert task.check_record(record, needs_label=False).label == labels
+
+
+def test_a_blank_cell_of_a_table_has_none_of_several_labels(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_text("a,label\n1,b\n2,\n3,b|x\n")
+    (task,), _ = several(path)
+    assert [each.label for each in load_own(task, path)] == [(0,), (), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("b|c", r"jsonl:1: label 'c' is not one of \['b', 'x'\]; name all with"),
+        (["b", None], r"jsonl:1: one of the labels \['b', None\] is empty"),
+        ([["b"]], r"jsonl:1: label \['b'\] is neither text nor a number"),
+    ],
+)
+def test_several_labels_that_cannot_be_read_are_refused(training_file, cell, message):
+    (task,), _ = several(labels=("b", "x"))
+    with pytest.raises(UserError, match=message):
+        load_own(task, training_file([cell]))
+
+
+# --- of two labels, the one that F1 is about ------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "custom", "positive"),
+    [
+        (["b", "a", "b"], {}, "a"),
+        (["b", "a", "a"], {}, "b"),
+        (["b", "a"], {}, "b"),
+        (["b", "a", "b"], {"positive": "b"}, "b"),
+        (["b", "a", "b"], {"labels": ("b", "a")}, "a"),
+        ([0, 0, 1], {"labels": ("b", "a")}, "a"),
+        (["a", "b", "a", "?"], {"labels": ("b", "a")}, "b"),
+        (["b", "a", "b"], {"head": "similarity"}, "a"),
+    ],
+)
+def test_the_positive_class_is_the_rarer_unless_it_is_named(
+    training_file, labels, custom, positive
+):
+    values = {"labels": (), **custom}
+    (task,), resolved = select_tasks(custom_config(training_file(labels), **values))
+    assert resolved.custom.positive == positive
+    assert task.target.labels[task.target.positive] == positive
+    assert find_task(resolved) == task
+
+
+def test_more_than_two_labels_have_no_positive_class(training_file):
+    path = training_file(["a", "b", "c"])
+    assert select_tasks(custom_config(path, labels=()))[1].custom.positive == ""
+    with pytest.raises(UserError, match=r"positive='a' is for a classification or sim"):
+        select_tasks(custom_config(path, labels=(), positive="a"))
+    with pytest.raises(UserError, match=r"positive='b' is for a classification or sim"):
+        several(labels=("b", "x"), positive="b")
+
+
+def test_a_positive_class_that_is_no_label_is_refused():
+    with pytest.raises(UserError, match="'maybe' is none of the labels 'no' and 'yes'"):
+        select_tasks(custom_config(positive="maybe"))
+
+
+def test_a_run_without_a_positive_class_has_f1_of_its_second_label():
+    """As up to version 1.0."""
+    assert find_task(custom_config()).target.positive == 1
+
+
+# --- lines on labels and held-out rows ------------------------------------------
+
+
+def described(train, dev=(0, 0, 1), data=(), **custom):
+    """The lines on training and dev examples with these label numbers."""
+    config = custom_config("tickets.csv", **custom)
+    data = dataclasses.replace(config.data, **dict(data))
+    splits = (
+        [Example(("a", "b"), (), label, "", "", "") for label in split]
+        for split in (train, dev)
+    )
+    return describe_rows(custom_task(config), data, *splits)
+
+
+def test_labels_are_shown_with_their_counts():
+    assert described([0] * 1200 + [1] * 20, positive="no") == [
+        "Labels, training + dev: 'no' 1,200 + 2, 'yes' 20 + 1. F1 is of 'no' "
+        "(--config.custom.positive)."
+    ]
+    three = described([0, 1, 2] * 10, labels=("c", "a", "b"))
+    assert three == ["Labels, training + dev: 'c' 10 + 2, 'a' 10 + 1, 'b' 10 + 0."]
+    several = described([(0, 1), (1,)] * 10 + [()], dev=[()], head="multilabel")
+    assert several == [
+        "Labels, training + dev: 'no' 10 + 0, 'yes' 20 + 0. Without any: 1 + 1."
+    ]
+    many = tuple(map(str, range(77)))
+    (line,) = described([*range(77)] * 10, labels=many)
+    assert line.endswith("'48' 10 + 0, '49' 10 + 0 and 27 more.")
+    assert described([1.0], [2.0], labels=(), score_range=(0.0, 5.0)) == []
+
+
+def test_labels_of_few_examples_are_warned_of():
+    _, warning = described([0] * 9 + [1] * 10)
+    assert warning.startswith("WARNING: labels with fewer than 10 training examples")
+    assert warning.endswith(": 'no' 9.")
+
+
+@pytest.mark.parametrize("other", ["Out Of order", "out ofORDER", "out of  order"])
+def test_labels_that_are_hardly_two_are_warned_of(other):
+    names = ("out of order", other, "lost")
+    _, warning = described([0, 1, 2] * 10, labels=names)
+    assert f"labels 'out of order' and {other!r} differ only in" in warning
+    _, warning = described([0, 1, 2] * 10, labels=("1", "2", "1.0"))
+    assert "labels '1' and '1.0' differ only in case, blanks or kind" in warning
+
+
+def test_held_out_rows_are_said():
+    held_out = "Held out of tickets.csv as the dev split"
+    first, *_ = described([0, 1] * 10, data={"dev_fraction": 0.1})
+    assert first.startswith(f"{held_out}: 3 rows, chosen by text and label, the same")
+    first, *_ = described([0, 1] * 10, data={"folds": 5, "fold": 2})
+    assert first.startswith(f"{held_out} (fold 2 of 5): 3 rows, chosen by text and")

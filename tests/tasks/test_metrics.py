@@ -19,7 +19,7 @@ from sklearn.metrics import (
 from tiny_tasks import changed
 
 from gpt1_jax.tasks.baselines import (
-    bag_of_words_baseline,
+    fit_bag_of_words,
     label_entropy,
     majority_baseline,
 )
@@ -36,6 +36,7 @@ from gpt1_jax.tasks.metrics import (
     score_in_full,
     score_predictions,
     standard_error,
+    with_all_metrics,
 )
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Inputs, Target, Task
@@ -311,10 +312,10 @@ WORDS = [("a fine film", 1), ("a dull film", 0), ("fine acting", 1), ("dull plot
 def test_a_bag_of_words_knows_labels_and_scores_by_their_words():
     dev = [("so fine", 1), ("very dull", 0)]
     train = texts(CLASSES, WORDS * 3)
-    found = bag_of_words_baseline(CLASSES, train, texts(CLASSES, dev))
+    found = fit_bag_of_words(CLASSES, train)(texts(CLASSES, dev))
     assert (found["n"], found["accuracy"]) == (2, 1.0)
     dev = texts(SCORES, [*dev, ("nothing known", 1)])
-    found = bag_of_words_baseline(SCORES, texts(SCORES, WORDS * 3), dev)
+    found = fit_bag_of_words(SCORES, texts(SCORES, WORDS * 3))(dev)
     assert found["pearson"] > 0.8
 
 
@@ -322,13 +323,31 @@ def test_a_bag_of_words_knows_labels_and_scores_by_their_words():
     "train", [[("a", 1), ("b", 1)], [("?", 1), ("!", 0)]], ids=["one label", "no word"]
 )
 def test_a_bag_of_words_that_can_learn_nothing_has_no_score(train):
-    dev = texts(CLASSES, WORDS)
-    assert bag_of_words_baseline(CLASSES, texts(CLASSES, train), dev) is None
+    assert fit_bag_of_words(CLASSES, texts(CLASSES, train)) is None
+
+
+def test_baselines_of_several_labels_answer_each():
+    task = own_task("fun", "dull", "always", multilabel=True, metrics=("micro_f1",))
+    pairs = [("fun fun", (0, 2)), ("dull", (1, 2)), ("fun dull", (0, 1, 2)), ("", (2,))]
+    train, dev = texts(task, pairs * 9), texts(task, pairs[:2])
+    found = fit_bag_of_words(task, train)(dev)
+    assert found["micro_f1"] == 1 and found["log_loss"] < 0.3
+    found = majority_baseline(task, train, dev)  # half have each of the first two
+    assert found["micro_f1"] == pytest.approx(2 * 4 / (4 + 6))
+    assert found["log_loss"] == pytest.approx(2 / 3 * math.log(2))
+    assert label_entropy(task, train) == pytest.approx(2 / 3 * math.log(2))
+
+
+def test_the_majority_is_as_sure_as_labels_are_frequent():
+    task = own_task("a", "b", metrics=("log_loss",))
+    found = majority_baseline(task, examples([0, 0, 0, 1]), examples([0, 1]))
+    by_hand = -(math.log(0.75) + math.log(0.25)) / 2
+    assert found["log_loss"] == pytest.approx(by_hand)
 
 
 def test_a_multiple_choice_has_no_bag_of_words():
     task = TASKS["copa"]
-    assert bag_of_words_baseline(task, texts(CLASSES, WORDS), []) is None
+    assert fit_bag_of_words(task, texts(CLASSES, WORDS)) is None
 
 
 def test_an_interval_holds_its_score():
@@ -350,7 +369,8 @@ def test_an_interval_holds_its_score():
 
 def own_task(*labels, multilabel=False, positive=1, metrics=("accuracy",)):
     target = Target(labels=labels, multilabel=multilabel, positive=positive)
-    return Task("custom", "Own", Inputs("single", ("text",)), target, metrics)
+    task = Task("custom", "Own", Inputs("single", ("text",)), target, metrics)
+    return with_all_metrics(task)
 
 
 def drawn(num_labels, seed=0, n=300):
@@ -394,8 +414,10 @@ def test_scores_of_labels_are_those_of_scikit_learn(num_labels):
         "macro_f1": f1_score(*pair, average="macro"),
         "balanced_accuracy": balanced_accuracy_score(*pair),
         "log_loss": log_loss(labels, probabilities),
-        "brier": brier_score_loss(labels, probabilities),
+        "brier": np.square(np.eye(num_labels)[labels] - probabilities).sum(1).mean(),
     }
+    if num_labels == 2:
+        expected["brier"] = brier_score_loss(labels, probabilities[:, 1])
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     rows = zip(*precision_recall_fscore_support(*pair), strict=True)
     for own, row in zip(found["labels"].values(), rows, strict=True):
@@ -422,7 +444,9 @@ def test_f1_is_of_the_positive_label_in_score_interval_and_baseline():
     normal = np.ones(100, int)
     shares = np.array([[0.05, 0.95]] * 100)
     found = score_in_full(task, examples(labels), normal, shares)
-    assert found["f1"] == 0 and found["intervals"]["f1"] == (0, 0)
+    assert found["f1"] == 0
+    # None of 5 right: Jaccard's index is from 0 to 0.434 (Wilson), F1 is 2 J / (1 + J).
+    assert found["intervals"]["f1"] == pytest.approx((0, 0.6058), abs=1e-4)
     assert majority_baseline(task, examples(labels), examples(labels))["f1"] == 0
     assert describe_metric(task, "f1") == "f1 of abusive"
     assert describe_metric(TASKS["mrpc"], "f1") == "f1"
@@ -438,6 +462,7 @@ def test_labels_that_are_numbers_correlate_by_their_values():
     found = score_predictions(task, examples([0, 1, 2, 2]), [0, 1, 2, 1])
     by_hand = np.corrcoef([1, 2, 10, 10], [1, 2, 10, 2])[0, 1]
     assert found["pearson"] == pytest.approx(by_hand)
+    assert "spearman" not in found
 
 
 def test_several_labels_an_example_are_scored_by_label():

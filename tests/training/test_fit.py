@@ -13,6 +13,7 @@ from etils import epath
 
 from gpt1_jax.config.sections import LogConfig
 from gpt1_jax.data.shards import SplitCounts
+from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import Watchdog
 from gpt1_jax.runs.checkpoint_files import LOWEST_LOSS
 from gpt1_jax.runs.milestones import schedule_milestones
@@ -34,7 +35,7 @@ class Diary:
     step_seconds = None
 
     def __init__(self, known=()):
-        self.events, self.saved, self.known = [], [], set(known)
+        self.events, self.saved, self.known = [], [], dict(known)
         self.saved_at = time.monotonic()
 
     def save(self, step, state, metadata):
@@ -47,10 +48,10 @@ class Diary:
         self.events.append(f"measured {step}")
 
     def write(self, record):
-        self.known.add(record["step"])
+        self.known[record["step"]] = record["valid_loss"]
 
-    def recorded(self, name, step):
-        return step in self.known
+    def scores(self, name):
+        return self.known
 
     def train(self, step, metrics):
         self.events.append(f"train {step}")
@@ -77,12 +78,17 @@ def make_run(
     eval_every=3,
     eval_also=(),
     save_evaluated=False,
+    patience=0,
+    losses=(),
     train_step=None,
     checkpoint_every=3,
     every_minutes=0.0,
     **overrides,
 ):
-    """A run of six steps; `at` is {step: what happens while it is evaluated}."""
+    """A run of six steps; `at` is {step: what happens while it is evaluated}.
+
+    `losses` are {step: its validation loss}, of other steps 1.
+    """
 
     def step(state, batch, seed):
         if asked is not None:
@@ -98,7 +104,8 @@ def make_run(
         diary.events.append(f"evaluate {step}")
         if at and step in at:
             at[step]()
-        return None if stopped() else {"valid_loss": 1.0}
+        loss = dict(losses).get(step, 1.0)
+        return None if stopped() else {"valid_loss": loss}
 
     config = types.SimpleNamespace(
         train=types.SimpleNamespace(max_nonfinite_steps=3),
@@ -115,7 +122,7 @@ def make_run(
         computation=fit.Computation(None, None, None, train_step or step, seed=0),
         batches=None,
         evaluation=fit.Evaluation(
-            evaluate, LOWEST_LOSS, eval_every, eval_also, save_evaluated
+            evaluate, LOWEST_LOSS, eval_every, eval_also, save_evaluated, patience
         ),
         throughput=Throughput("tokens", 1),
     )
@@ -221,7 +228,7 @@ def test_a_signal_in_an_evaluation_is_made_up_for(checkpoint_every):
 
 
 def test_what_is_recorded_is_not_evaluated_again():
-    diary = Diary(known={3})
+    diary = Diary(known={3: 1.0})
     train(diary, first_step=3)
     assert "evaluate 3" not in diary.events
 
@@ -245,6 +252,92 @@ def test_a_run_evaluates_and_saves_when_due():
     also = make_run(Diary(), milestones=milestones, **given)
     assert [s for s in range(8) if also.saves(s)] == [0, 1, 4, 7]
     assert [s for s in range(8) if also.evaluates(s)] == [0, 1, 2, 3, 4, 6, 7]
+
+
+LOSSES = {1: 3.0, 2: 2.0, 3: 2.0, 4: 2.5, 5: 1.0, 6: 2.0, 7: 1.0, 8: 4.0}
+OF_PATIENCE = dict(eval_every=1, checkpoint_every=100, losses=LOSSES, num_steps=9)
+
+
+@pytest.mark.parametrize(("patience", "end"), [(0, 9), (1, 3), (2, 4), (3, 8), (4, 9)])
+def test_a_run_ends_after_evaluations_without_a_better_score(patience, end, capsys):
+    """An equal score is no better; the state at the end and the best one are saved."""
+    diary = Diary()
+    assert train(diary, patience=patience, **OF_PATIENCE).step == end
+    assert diary.saved == ([*range(1, end + 1)] if patience else [9])
+    best = min(range(1, end + 1), key=lambda step: (LOSSES.get(step, 1.0), step))
+    said = capsys.readouterr().out
+    assert said.startswith(
+        f"Ending early, at step {end} of 9: valid_loss is best at step {best}, and no "
+        f"better in {patience} evaluation{'s' * (patience > 1)} since (config.eval.pa"
+        if end < 9
+        else said
+    )
+
+
+def test_a_score_that_is_no_number_is_no_better():
+    losses = {1: float("nan"), 2: 1.0, 3: float("nan"), 4: float("-inf"), 5: 0.5}
+    given = {**OF_PATIENCE, "losses": losses}
+    assert train(Diary(), patience=2, **given).step == 4
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 4])
+@pytest.mark.parametrize("within", ["the step", "the evaluation", "the record"])
+def test_a_run_that_was_stopped_ends_early_at_the_same_step(stop_at, within):
+    """Here after step 4, whenever a signal comes; then there is nothing left to do."""
+
+    def stop():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    class Stopping(Diary):
+        def write(self, record):
+            super().write(record)
+            if within == "the record" and record["step"] == stop_at:
+                stop()
+
+    diary, given = Stopping(), {**OF_PATIENCE, "patience": 2}
+    whole = make_run(diary).computation.step
+
+    def step(state, batch, seed):
+        if within == "the step" and int(state.step) == stop_at - 1:
+            stop()
+        return whole(state, batch, seed)
+
+    at = {stop_at: stop} if within == "the evaluation" else None
+    with pytest.raises(Stopped, match=f"step {stop_at} is saved"):
+        train(diary, at=at, train_step=step, **given)
+    for _ in range(2):
+        later = Diary(known=diary.known)
+        assert train(later, first_step=stop_at, **given).step == 4
+        assert [*later.known] == [1, 2, 3, 4]
+        diary, stop_at = later, 4
+    assert later.events == []
+
+
+def test_all_processes_end_early_as_the_main_one_does(monkeypatch):
+    """The others have no records, and ask it after each evaluation."""
+    asked = []
+
+    def agree(value):
+        asked.append(value)
+        return len(asked) == 3  # before the first step, then after steps 3 and 6
+
+    class OfAnother(Diary):
+        def scores(self, name):
+            return {}
+
+    monkeypatch.setattr(fit, "agree", agree)
+    assert train(OfAnother(), patience=1, num_steps=20).step == 6
+    assert asked == 3 * [False]
+
+
+def test_patience_that_cannot_end_a_run_is_refused():
+    for patience, evaluations in ((0, 0), (1, 2), (3, 9)):
+        fit.check_patience(patience, evaluations)
+    for patience, evaluations in ((1, 0), (1, 1), (9, 9)):
+        with pytest.raises(
+            UserError, match=f"patience={patience} .* has {evaluations}"
+        ):
+            fit.check_patience(patience, evaluations)
 
 
 def test_the_watchdog_hears_of_steps_evaluation_batches_and_saves():
