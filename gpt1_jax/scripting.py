@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import ml_collections
@@ -18,12 +18,15 @@ from gpt1_jax.config.checks import check_encodable, places
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, kept_run
+from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, kept_run, read_errors
 from gpt1_jax.ops.settings import own_settings
 from gpt1_jax.runs.folder import locate_run
 from gpt1_jax.runs.run_folder import RunFolder
-from gpt1_jax.tasks.paper_tasks import ALL
+from gpt1_jax.tasks.paper_tasks import ALL, find_task
 from gpt1_jax.trained_model import TrainedModel, load
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +51,31 @@ class RunResult:
           FileNotFoundError: naming the runs, if several keep their checkpoints.
         """
         return load(kept_run(self.folder))
+
+    @functools.cached_property
+    def errors(self) -> "pd.DataFrame":
+        """The wrong predictions for the dev split of fine-tuning, the surest first.
+
+        Of several runs, those of the one with a checkpoint. A row has the example's
+        "id", its texts by column if the task is one's own, its "label", the
+        "prediction", "confidence" as `gpt1_jax.finetuning.results.read_errors` has it,
+        and for each label "P(LABEL)".
+
+        Raises:
+          FileNotFoundError: if this is not a fine-tuned run, or several keep their
+            checkpoints.
+          UserError: if the file of predictions is damaged.
+        """
+        import pandas as pd  # it takes a third of a second
+
+        run = RunFolder(locate_run(kept_run(self.folder)))
+        rows = []
+        for row in read_errors(run.folder, "dev", find_task(run.config)):
+            shares = row.get("probabilities", {}).items()
+            answer = {key: row[key] for key in ("label", "prediction", "confidence")}
+            answer |= {f"P({name})": share for name, share in shares}
+            rows.append({"id": row["id"], **row.get("text", {}), **answer})
+        return pd.DataFrame(rows)
 
 
 def defaults(job: str) -> ml_collections.ConfigDict:

@@ -74,6 +74,22 @@ def test_a_table_is_learnt_and_labels_are_given(here, capsys):
     assert model.predict([pair]) == model.predict([as_row]) and not model.predict([])
     with pytest.raises(UserError, match=r"texts\[0\] holds 1 texts; .* subject, body"):
         model.predict(["one text"])
+    texts = {"subject": "a", "body": "b"}
+    lines = [
+        {"id": str(number), "text": texts, "prediction": name, "label": "billing"}
+        | {"probabilities": {"billing": 0.2, "hardware": share}}
+        for number, (name, share) in enumerate(
+            (("hardware", 0.6), ("billing", 0.1), ("hardware", 0.8))
+        )
+    ]
+    path = here / "runs/finetune/tickets/predictions/dev.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    errors = scripting.RunResult("runs/finetune/tickets", {}).errors
+    assert errors.to_dict("records") == [
+        {"id": number, **texts, "label": "billing", "prediction": "hardware"}
+        | {"confidence": share, "P(billing)": 0.2, "P(hardware)": share}
+        for number, share in (("2", 0.8), ("0", 0.6))
+    ]
     model.save("runs/copy")
     assert gpt1_jax.load("runs/copy").predict([pair]) == model.predict([pair])
 

@@ -54,7 +54,7 @@ ONLY_IN = {
         f"interop/{name}.py" for name in ("hub", "hub_files", "publish", "repository")
     },
     "matplotlib": FIGURES,
-    "pandas": {"report", "studies"},
+    "pandas": {"report", "studies", "scripting.py", "trained_model.py"},
     "tensorflow_datasets": {"data/tfds.py"},
     "pyarrow": {"data/parquet.py"},
     "backports": {"data/text_files.py"},

@@ -33,7 +33,8 @@ class PredictConfig(JobConfig):
     step: Step = DEFAULT
     text: str = ""  # one example, instead of a file of them
     input: File = ""  # a file of examples; "-": standard input
-    # A .jsonl, .tsv or .csv file; empty: standard output, as a table.
+    # A .jsonl, .tsv, .csv or .parquet file, with all columns of the input; empty:
+    # standard output, as a table of labels and texts.
     output: File = ""
     batch_size: Positive[int] = 64  # examples
 

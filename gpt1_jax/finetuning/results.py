@@ -21,6 +21,8 @@ from gpt1_jax.tasks.task import Task
 
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may have both
 FILE_DIGESTS = "file_digests"  # in results.json, of the files of data; not in 1.0
+# In results.json of a calibrated run: the calibration error of each split without.
+ERROR_BEFORE = "uncalibrated_error"
 TEST_BASELINES = "test_baselines"  # in results.json, of one's own task; not in 1.0
 
 
@@ -42,9 +44,23 @@ class Finished(NamedTuple):
         return TASKS[self.task].title if self.task in TASKS else self.task
 
     @property
+    def repetition(self) -> str:
+        """What tells it from runs of the same settings: "fold 1, seed 0"."""
+        seed, fold = f"seed {self.config.seeds[0]}", self.config.data.fold
+        return f"fold {fold}, {seed}" if fold else seed
+
+    @property
     def is_own(self) -> bool:
         """Whether its task is one of the user's own."""
         return self.config.tasks == (CUSTOM_TASK,)
+
+    @property
+    def train_examples(self) -> int:
+        """Training examples, perhaps fewer than were asked for; the mean over folds."""
+        number, data = self.result.get("train_examples", 0), self.config.data
+        if not data.folds or data.max_train_examples:
+            return number
+        return round((number + self.result["dev"]["n"]) * (1 - 1 / data.folds))
 
     @property
     def model(self) -> ModelSection:
@@ -64,19 +80,22 @@ class Finished(NamedTuple):
     def settings(self, by_content: bool) -> dict[str, Any]:
         """The settings that it was trained with, by flat key.
 
-        The seed is left out, and how batches are padded, which changes random masks as
-        a seed does, and nothing else.
+        The seed and the fold are left out, and how batches are padded, which changes
+        random masks as a seed does, and nothing else.
 
         Args:
           by_content: whether content digests of its examples stand for their paths.
         """
         values = fixed_values(self.config.to_dict())
-        for key in ("seeds", "data.seq_len_buckets", "data.unpadded_sizes"):
+        padding = ("data.seq_len_buckets", "data.unpadded_sizes")
+        for key in ("seeds", "data.fold", *padding):
             del values[key]
         if by_content:
             paths = marked_keys(FinetuneConfig, CONTENT).keys() - {"init_from", "step"}
             values = {k: v for k, v in values.items() if k not in paths}
-            values |= saved_digests(self.result)
+            # The examples of each fold are others, of the same files.
+            files = self.result.get(FILE_DIGESTS, {})
+            values |= files if self.config.data.folds else saved_digests(self.result)
             values.pop("origin", None)  # `init_from` and `step` name it
         return {**values, "transfer_layers": self.layers_transferred}
 

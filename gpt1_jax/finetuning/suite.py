@@ -1,13 +1,14 @@
 """The runs of a fine-tuning suite: lists them, and reads the results so far."""
 
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
 
 from gpt1_jax.config.checks import CONTENT, marked_keys
-from gpt1_jax.config.finetune import FinetuneConfig, Variants
+from gpt1_jax.config.finetune import FinetuneConfig, TaskDataConfig, Variants
 from gpt1_jax.data.files import find_files
 from gpt1_jax.data.progress import Bar
 from gpt1_jax.finetuning.results import Finished, read_finished, read_results
@@ -36,27 +37,34 @@ PlannedRun = tuple[SuiteRun, Mapping[str, Any] | None]  # None until it has fini
 def plan_runs(
     variants: Variants, tasks: Sequence[Task], seeds: Sequence[int], folder: epath.Path
 ) -> list[SuiteRun]:
-    """Lists all runs of a suite in order: by task, variant and seed.
+    """Lists all runs of a suite in order: by task, variant, fold and seed.
 
     Args:
       variants: configurations by name, of all tasks and seeds.
       tasks: the tasks.
       seeds: the seeds; one that is named twice is run once.
-      folder: the folder of a single run; several use TASK/VARIANT-seedN below it.
+      folder: the folder of a single run; several use TASK/VARIANT-seedN below it, or
+        TASK/VARIANT-foldM-seedN with `config.data.folds`.
     """
-    seeds = list(dict.fromkeys(seeds))
-    several = len(tasks) * len(variants) * len(seeds) > 1
-    return [
-        SuiteRun(
-            task,
-            variant,
-            dataclasses.replace(config, tasks=(task.name,), seeds=(seed,)),
-            folder / task.name / f"{variant}-seed{seed}" if several else folder,
-        )
-        for task in tasks
-        for variant, config in variants.items()
-        for seed in seeds
-    ]
+    runs = []
+    for task in tasks:
+        for variant, config in variants.items():
+            for data in _each_fold(config.data):
+                fold = f"-fold{data.fold}" if data.fold else ""
+                alone = dataclasses.replace(config, tasks=(task.name,), data=data)
+                for seed in dict.fromkeys(seeds):
+                    own = dataclasses.replace(alone, seeds=(seed,))
+                    below = folder / task.name / f"{variant}{fold}-seed{seed}"
+                    runs.append(SuiteRun(task, variant, own, below))
+    return runs if len(runs) > 1 else [run._replace(folder=folder) for run in runs]
+
+
+def _each_fold(data: TaskDataConfig) -> list[TaskDataConfig]:
+    """The data of each fold's run; as it is without folds, or if one is named."""
+    if data.fold or not data.folds:
+        return [data]
+    folds = range(1, data.folds + 1)
+    return [dataclasses.replace(data, fold=fold) for fold in folds]
 
 
 def read_result(run: SuiteRun) -> Mapping[str, Any] | None:
@@ -110,8 +118,8 @@ def add_others(
 ) -> list[Result]:
     """Adds the finished runs of the same suite that other commands have made.
 
-    They have other seeds or tasks, and nothing else: several commands, such as those of
-    a job array, divide a suite among them.
+    They have other seeds, folds or tasks, and nothing else: several commands, such as
+    those of a job array, divide a suite among them.
 
     Args:
       results: those of this command's runs.
@@ -119,15 +127,15 @@ def add_others(
       folder: the suite's folder.
 
     Returns:
-      All results by task, in the order planned, by variant and by seed.
+      All results by task, in the order planned, by variant, fold and seed.
     """
     by_variant = {run.variant: (run.config, result) for run, result in results}
     own = {run.folder for run in planned}
     # Paths may differ; of the origin, the content must not.
-    may_differ = {"tasks", "seeds", *marked_keys(FinetuneConfig, CONTENT)}
+    may_differ = {"tasks", "seeds", "data.fold", *marked_keys(FinetuneConfig, CONTENT)}
     others = []
     for file in find_files(folder, f"*/*-seed*/{RESULTS_FILE}"):
-        variant = file.parent.name.rpartition("-seed")[0]
+        variant = re.sub(r"(-fold\d+)?-seed\d+$", "", file.parent.name)
         if file.parent in own or variant not in by_variant:
             continue
         found, (config, result) = read_finished(file.parent), by_variant[variant]
@@ -143,10 +151,10 @@ def add_others(
     tasks += sorted({run.task.name for run, _ in others}.difference(tasks))
     variants = [*dict.fromkeys(run.variant for run in planned)]
 
-    def place(result: Result) -> tuple[int, int, int]:
+    def place(result: Result) -> tuple[int, int, int, int]:
         run, _ = result
         task, variant = tasks.index(run.task.name), variants.index(run.variant)
-        return task, variant, run.config.seeds[0]
+        return task, variant, run.config.data.fold, run.config.seeds[0]
 
     return sorted([*results, *others], key=place)
 

@@ -20,11 +20,7 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
-from gpt1_jax.finetuning.calibration import (
-    ERROR_BEFORE,
-    TEMPERATURE,
-    fit_temperature,
-)
+from gpt1_jax.finetuning.calibration import TEMPERATURE, fit_temperature
 from gpt1_jax.finetuning.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -36,6 +32,7 @@ from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.finetuning.predictor import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.results import (
     ALL_RESULTS_FILE,
+    ERROR_BEFORE,
     FILE_DIGESTS,
     TEST_BASELINES,
     Finished,
@@ -45,6 +42,7 @@ from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
 from gpt1_jax.finetuning.suite import PlannedRun, Result, SuiteRun
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.interop.hub_files import fetch_tasks
+from gpt1_jax.model.costs import train_flops_per_token
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.parallel.processes import (
@@ -94,7 +92,11 @@ from gpt1_jax.tasks.batches import (
     padded_length,
     padded_lengths,
 )
-from gpt1_jax.tasks.custom_task import class_weights, describe_class_weights
+from gpt1_jax.tasks.custom_task import (
+    class_weights,
+    describe_class_weights,
+    describe_rows,
+)
 from gpt1_jax.tasks.examples import (
     count_training_examples,
     describe_long_examples,
@@ -112,7 +114,14 @@ from gpt1_jax.tasks.metrics import (
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
-from gpt1_jax.training.fit import Computation, Evaluation, Run, check_patience, fit
+from gpt1_jax.training.fit import (
+    Computation,
+    Evaluation,
+    Run,
+    check_patience,
+    fit,
+    how_long,
+)
 from gpt1_jax.training.memory import (
     accumulation_steps,
     check_sharing,
@@ -201,6 +210,9 @@ class _Shared:
             model = finetuned_model(origin, run.config.model)
             seq_lens = padded_lengths(config, model.max_seq_len)
             splits = load_task(task, config, origin.tokenizer, seq_lens[-1])
+            if task.name == CUSTOM_TASK:
+                for line in describe_rows(task, config, splits):
+                    say(line)
             if long := describe_long_examples(task, splits, seq_lens[-1]):
                 say(f"{task.title}: {long}")
             train = splits["train"].examples
@@ -241,10 +253,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     refuse_name(folder, to_save=True)
     check_optimizer(config.optimizer)
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
-    named = config.custom.labels
     tasks, config = select_tasks(config)
-    if config.custom.labels != named:
-        say(f"Labels: {', '.join(config.custom.labels)}.")
     origin = open_run(config.init_from, config.step)
     say_what_is_read(origin)
     variants = suite_variants(config, origin.model.depth)
@@ -486,6 +495,8 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     run_folder.write_config_and_tokenizer(folder, config, setup.data.origin.tokenizer)
     say(_description(config, setup))
     say(f"Run folder: {folder}")
+    if takes := _how_long(config, folder, setup):
+        say(takes)
     fit(_prepare(config, folder, setup))
     result = _conclude(run, setup)
     lock.check_owned()
@@ -519,11 +530,28 @@ def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
     others = f" and {len(splits['dev']):,} dev"
     if "test" in splits:
         others = f", {len(splits['dev']):,} dev and {len(splits['test']):,} test"
+    fold = ""
+    if config.data.fold:
+        fold = f", fold {config.data.fold} of {config.data.folds}"
     return (
-        f"{setup.data.task.title}, seed {config.seeds[0]}, from {start}\n"
+        f"{setup.data.task.title}{fold}, seed {config.seeds[0]}, from {start}\n"
         f"{len(splits['train']):,} training{others} examples; "
         f"{len(setup.batches):,} steps of {config.train.batch_size} examples"
     )
+
+
+def _how_long(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> str:
+    """About how long the rest of the run takes here; empty if that is short."""
+    batches, dev = setup.batches, setup.data.splits["dev"]
+    steps = len(batches) - max(saved_steps(folder), default=0)
+    lengths = batches.examples.lengths  # [N, C]
+    seq_len = padded_length(int(lengths.mean()), setup.data.seq_lens)
+    flops = train_flops_per_token(setup.predict.model, seq_len)
+    training = steps * batches.batch_size * lengths.sum(axis=1).mean() * flops
+    # The forward pass is a third of a step's work.
+    evaluations = steps / batches.steps_per_epoch
+    validation = evaluations * dev.lengths.sum() * flops / 3
+    return how_long(training, validation, config.eval.patience)[0]
 
 
 def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Run:
@@ -576,6 +604,8 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         **digests_record(setup.data.identity(config).digests),
         FILE_DIGESTS: dict(setup.data.file_digests),
     }
+    if config.data.fold:
+        result["fold"] = config.data.fold
     for name in ("dev", "test"):
         if name in splits:
             logits = setup.predict(best.params, splits[name])

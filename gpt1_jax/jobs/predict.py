@@ -29,9 +29,16 @@ from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.open import open_run, say_what_is_read
 from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.tasks.examples import check_new_examples
-from gpt1_jax.tasks.metrics import score_predictions
+from gpt1_jax.tasks.metrics import (
+    METRICS,
+    as_booleans,
+    describe_metric,
+    score_predictions,
+    true_labels,
+)
 from gpt1_jax.tasks.task import Example, Record, Task
 
+_MOST_LABELS = 10  # whose scores are said
 _Rows = Iterable[tuple[str, str | Mapping[Any, Any]]]  # as `read_input` yields them
 
 
@@ -154,13 +161,25 @@ def _say_scores(
     predictions: np.ndarray,
     probabilities: np.ndarray,
 ) -> None:
-    places = list(labelled)
-    scores = score_predictions(
-        task, list(labelled.values()), predictions[places], probabilities[places]
+    """Says the scores of the task, and the recall of each label in the file."""
+    places, examples = list(labelled), list(labelled.values())
+    predicted = predictions[places]
+    scores = score_predictions(task, examples, predicted, probabilities[places])
+    shown = "  ".join(
+        f"{describe_metric(task, name)} {scores[name]:.4f}"
+        for name in METRICS
+        if name in scores
     )
-    names = dict.fromkeys([*task.metrics, *({"accuracy"} & scores.keys())])
-    shown = "  ".join(f"{name} {scores[name]:.4f}" for name in names)
     say(f"Scores of the {len(places):,} rows with labels: {shown}", beside_output=True)
+    if labels := task.target.labels:
+        has = as_booleans(true_labels(task, examples), len(labels))
+        number = has.sum(axis=0)
+        right = (has & as_booleans(predicted, len(labels))).sum(axis=0)
+        there = sorted(np.flatnonzero(number), key=lambda k: right[k] / number[k])
+        recall = [f"{labels[k]} {right[k]:,} of {number[k]:,}" for k in there]
+        more = ", .." if len(recall) > _MOST_LABELS else ""
+        recall_said = ", ".join(recall[:_MOST_LABELS]) + more
+        say(f"Recall, lowest first: {recall_said}", beside_output=True)
 
 
 def _printed(

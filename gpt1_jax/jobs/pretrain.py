@@ -27,7 +27,7 @@ from gpt1_jax.runs.checkpoint_files import (
     state_bytes,
 )
 from gpt1_jax.runs.checkpoints import refuse_name
-from gpt1_jax.runs.console import about, say
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, schedule_milestones
 from gpt1_jax.runs.records import (
@@ -47,6 +47,7 @@ from gpt1_jax.training.fit import (
     Run,
     check_patience,
     fit,
+    how_long,
 )
 from gpt1_jax.training.initial_state import (
     PretrainOrigin,
@@ -82,7 +83,6 @@ _FASTER_IN_BFLOAT16 = (
     "This CPU has units for bfloat16: small models trained 1.4 to 2 times as fast on "
     "such ones with --config.model.dtype=bfloat16."
 )
-_SHORT = 1e13  # floating-point operations, for which no time is announced
 
 
 def run(config: PretrainConfig, workdir: str) -> None:
@@ -354,14 +354,10 @@ def _how_long(
         evaluations += sum(step > done for step in run.milestones.by_step)
     # The forward pass is a third of a step's work.
     validation = evaluations * _held_out(config, model, corpus) * flops / 3
-    if training < _SHORT or not (rate := devices.likely_flops()):
-        return ""
-    seconds = (training + validation) / rate
-    share = validation / (training + validation)
-    text = f"Takes: about {about(seconds)} here, {share:.0%} of it validation"
+    text, seconds = how_long(training, validation, config.eval.patience)
     if seconds < 86_400 or jax.default_backend() != "cpu" or config.preset == "small":
-        return f"{text}."
-    return f"{text}. configs/pretrain.py:small is made for CPUs."
+        return text
+    return f"{text} configs/pretrain.py:small is made for CPUs."
 
 
 def _held_out(config: PretrainConfig, model: ModelConfig, corpus: Corpus) -> int:

@@ -107,7 +107,7 @@ class Comparison(NamedTuple):
         chosen: list[Finished] = []
         for task in dict.fromkeys(run.task for run in compared):
             alike = self._alike([run for run in compared if run.task == task])
-            chosen += sorted(alike, key=_size, reverse=True)
+            chosen += sorted(alike, key=lambda run: run.train_examples, reverse=True)
         # As variants, so that equal runs of two settings are not one that ran twice.
         scores = score_table(chosen, [str(self.setting(run)) for run in chosen])
         lines = paper_lines(scores)
@@ -164,13 +164,15 @@ class Comparison(NamedTuple):
             settings = run.settings(by_content=not (sizes or origins))
             if origins:
                 settings["majority"] = run.result.get("majority")
-            elif sizes:
+            elif sizes and not run.config.data.folds:
                 settings["dev"] = saved_digests(run.result).get("dev examples")
             same = {k: v for k, v in settings.items() if not k.startswith(varied)}
             sets.setdefault(json.dumps(same, sort_keys=True), []).append(run)
 
         def rank(alike: list[Finished]) -> tuple[int, float, int]:
-            values = {(self.setting(run), _size(run) if sizes else 0) for run in alike}
+            values = {
+                (self.setting(run), run.train_examples if sizes else 0) for run in alike
+            }
             size = max(run.config.data.max_train_examples or math.inf for run in alike)
             return len(values), size, len(alike)
 
@@ -254,8 +256,12 @@ class Comparison(NamedTuple):
                     linestyle=LINES[number % len(LINES)],
                     label=f"{_cell(name)} {_BY[self.by]}",
                 )
-            axes.set_xticks(settings, [f"{setting:g}" for setting in settings])
-            axes.minorticks_off()  # a logarithmic axis would name them
+            names = [f"{setting:,g}" for setting in settings]
+            if self.scale == "log":  # where they may be close, and others in between
+                axes.set_xticks(settings, names, rotation=45)
+                axes.minorticks_off()
+            else:
+                axes.set_xticks(settings, names)
             name_panel(axes, title, self.label, metric)
         return figure
 
@@ -277,11 +283,6 @@ def _cell(value: object) -> str:
 
 def _weight(run: Finished) -> float:
     return run.config.head.aux_lm_weight
-
-
-def _size(run: Finished) -> int:
-    """Training examples, which may be fewer than were asked for."""
-    return run.result.get("train_examples", 0)
 
 
 def _ablation(run: Finished) -> str | None:
@@ -325,11 +326,13 @@ _ALL = (
         suite="train_sizes",
         label="training examples",
         column="{:,} examples",
-        setting=lambda run: _size(run) or None,
+        setting=lambda run: run.train_examples or None,
         varied=("data.max_train_examples",),
         by="split",
         splits=("dev", "test", "train"),
         scale="log",
+        note="Smaller training sets are parts of the larger ones. Over several seeds: "
+        "the median, then the lowest to highest.",
     ),
     Comparison(
         title="Weight of the auxiliary objective",

@@ -490,8 +490,9 @@ def origins_compared(
 
 
 def _picture_name(name: str, blocks: Sequence[Block]) -> str:
-    """The name of the next picture; the first has no number."""
-    number = 1 + sum(isinstance(block, Picture) for block in blocks)
+    """The name of the next picture of its kind; the first has no number."""
+    pictures = (block.name for block in blocks if isinstance(block, Picture))
+    number = 1 + sum(each.startswith(name) for each in pictures)
     return f"{name}_{number}" if number > 1 else name
 
 
@@ -572,12 +573,12 @@ def describe_configs(configs: Sequence[FinetuneConfig]) -> str:
     """The changed values of fine-tuned runs, as Markdown tables.
 
     The first table has the values that differ between runs, a line for each group of
-    runs that differ only in task and seed; the second has the shared values.
+    runs that differ only in task, seed and fold; the second has the shared values.
     """
     keys = {key for config in configs for key in changed_values(config)}
     # Without the names of runs, and the section that tells a suite which runs to make.
     keys -= {key for key in keys if key.startswith("suite.")}
-    keys -= {"preset", "tasks", "seeds"}
+    keys -= {"preset", "tasks", "seeds", "data.fold"}
     flat = [flatten(config.to_dict()) for config in configs]
     chosen = [{key: values[key] for key in sorted(keys)} for values in flat]
     groups: dict[tuple[str, ...], list[FinetuneConfig]] = {}

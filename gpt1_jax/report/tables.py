@@ -68,17 +68,19 @@ def score_table(
 
     Returns:
       Columns: "run" (its number), "task", "row" (as `row_numbers` gives it), "variant",
-      "seed", "layers" (transferred), "aux_lm_weight", "train_examples", "split"
-      ("dev", "train", "test", or "majority" for the baseline on the dev split),
-      "subset" ("" for the whole split), "n" (examples), "metric" and "score", as
-      `Metric.shown` gives it: in points if the metric is one of the paper's.
+      "fold" (if there are any), "seed", "layers" (transferred), "aux_lm_weight",
+      "train_examples", "split" ("dev", "train", "test", or "majority" for the baseline
+      on the dev split), "subset" ("" for the whole split), "n" (examples), "metric" and
+      "score", as `Metric.shown` gives it: in points if the metric is one of the
+      paper's.
     """
     import pandas as pd
 
     if variants is None:
         variants = ["scratch" if run.is_from_scratch else "pretrained" for run in runs]
-    columns = ["run", "task", "row", "variant", "seed", "layers", "aux_lm_weight"]
-    columns += ["train_examples", "split", "subset", "n", "metric", "score"]
+    columns = ["run", "task", "row", "variant", "fold", "seed", "layers"]
+    columns += ["aux_lm_weight", "train_examples", "split", "subset", "n"]
+    columns += ["metric", "score"]
     rows = []
     numbers = row_numbers(runs)
     for number, (run, variant) in enumerate(zip(runs, variants, strict=True)):
@@ -87,10 +89,11 @@ def score_table(
             run.task,
             numbers[number],
             variant,
+            run.config.data.fold,
             run.config.seeds[0],
             run.layers_transferred,
             run.config.head.aux_lm_weight,
-            run.result.get("train_examples", 0),
+            run.train_examples,
         )
         for split in ("dev", "train", "test", "majority"):
             whole = run.result.get(split, {})
@@ -100,7 +103,8 @@ def score_table(
                     score = METRICS[name].shown(value)
                     n = part.get("n", 0)
                     rows.append((*of_run, split, subset, n, name, score))
-    return pd.DataFrame(rows, columns=columns)
+    table = pd.DataFrame(rows, columns=columns)
+    return table if table["fold"].any() else table.drop(columns="fold")
 
 
 def how_to_read(metrics: Iterable[str]) -> str:
@@ -155,7 +159,7 @@ def row_names(runs: Sequence[Finished]) -> list[str]:
 
 def _short_facts(run: Finished) -> dict[str, str]:
     """The settings that may tell a run apart, as they stand in a name."""
-    facts = {"rows": f"{run.result.get('train_examples', 0):,} rows"}
+    facts = {"rows": f"{run.train_examples:,} rows"}
     contents = saved_digests(run.result)
     for key, value in run.settings(by_content=True).items():
         if key not in contents and not key.startswith((*IN_COLUMNS, "data.max_")):

@@ -14,10 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig, FinetuneConfig
+from gpt1_jax.config.finetune import (
+    CUSTOM_TASK,
+    CustomTaskConfig,
+    FinetuneConfig,
+    TaskDataConfig,
+)
 from gpt1_jax.data.files import is_stream, locate
 from gpt1_jax.data.records import parse_number, require_column
 from gpt1_jax.errors import UserError
+from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
 from gpt1_jax.tasks.task import (
@@ -37,6 +43,8 @@ _FORMATTER = string.Formatter()
 _OF_ONE_LABEL = ("classification", "similarity")  # a row, which no choice is
 _BALANCED = "balanced"  # of `custom.class_weights`
 _UNEVEN = 5  # times as many examples of one label as of another
+_FEW = 10  # examples of a label
+_MOST_NAMED = 50  # labels in a line
 _MOST_SCORES = 1000  # outputs of a head that learns scores as soft labels
 
 
@@ -153,6 +161,59 @@ def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -
         f"{rare!r}; --config.custom.class_weights=balanced gives each label the same "
         "weight in the loss."
     )
+
+
+def describe_rows(
+    task: Task, data: TaskDataConfig, splits: Mapping[str, EncodedExamples]
+) -> list[str]:
+    """Lines on the labels of the user's own task, and on rows that are held out.
+
+    Args:
+      task: the task.
+      data: where its examples come from.
+      splits: the splits "train" and "dev".
+    """
+    lines, names = [], task.target.labels
+    train, dev = splits["train"].targets, splits["dev"].targets
+    if data.holds_out:
+        fold = f" (fold {data.fold} of {data.folds})" if data.fold else ""
+        lines.append(
+            f"Held out of {data.train} as the dev split{fold}: {len(dev):,} rows, "
+            "chosen by text and label, the same for every seed and order of rows."
+        )
+    if not names or task.inputs.choices:
+        return lines
+    of_each = (split.sum(axis=0, dtype=int) for split in (train, dev))
+    counts = [*zip(names, *of_each, strict=True)]
+    said = _first_of([f"{name!r} {n:,} + {of_dev:,}" for name, n, of_dev in counts])
+    about = ""
+    if len(names) == 2:
+        positive = names[task.target.positive]
+        about = f" F1 is of {positive!r} (--config.custom.positive)."
+    if task.target.multilabel:
+        without, of_dev = (np.sum(~each.any(axis=1)) for each in (train, dev))
+        about = f" Without any: {without:,} + {of_dev:,}."
+    lines.append(f"Labels, training + dev: {said}.{about}")
+    if few := [f"{name!r} {n}" for name, n, _ in counts if n < _FEW]:
+        lines.append(
+            f"WARNING: labels with fewer than {_FEW} training examples, which is too "
+            f"few to learn or to score: {_first_of(few)}."
+        )
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(label_key("".join(name.split())), name)
+        if other != name:
+            lines.append(
+                f"WARNING: the labels {other!r} and {name!r} differ only in case, "
+                "blanks or kind; if they mean the same, write them alike."
+            )
+    return lines
+
+
+def _first_of(parts: Sequence[str]) -> str:
+    """The parts in one line; of many, the first."""
+    more = f" and {len(parts) - _MOST_NAMED:,} more" if len(parts) > _MOST_NAMED else ""
+    return ", ".join(parts[:_MOST_NAMED]) + more
 
 
 def _has_scores(custom: CustomTaskConfig) -> bool:

@@ -47,7 +47,17 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.batches import EncodedExamples, draw_examples
 from gpt1_jax.tasks.held_out import hold_out
-from gpt1_jax.tasks.task import NO_LABEL, EmptyText, Example, FileLayout, Record, Task
+from gpt1_jax.tasks.task import (
+    NO_LABEL,
+    EmptyText,
+    Example,
+    FileLayout,
+    NoLabel,
+    Record,
+    Task,
+    UnknownLabel,
+    UnusableRow,
+)
 from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
 SPLITS = ("train", "dev", "test")
@@ -55,6 +65,8 @@ _NAMES = {"train": "training", "dev": "dev", "test": "test", "new": "new"}
 _OWN_NAMES = FileLayout("")  # of columns
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
 _WITHOUT_FILES = "set the source to 'jsonl' and give the examples as JSON lines"
+
+Unusable = list[tuple[Record, UnusableRow]]  # rows that cannot be used, and why
 
 # --- all splits, encoded --------------------------------------------------------
 
@@ -76,25 +88,20 @@ def load_task(
     Raises:
       MissingData: if there is no training or no development split, or the test file
         that is named does not exist.
-      UserError: naming the file and line of a broken example, or a split whose
-        examples are all too long; if the dev split is the training split.
+      UserError: naming the file and line of a broken example, or all rows of a task of
+        the user's own that cannot be used; naming a split whose examples are all too
+        long; if the dev split is the training split.
     """
-    train, dev = _load_train_and_dev(task, config)
-    _refuse_same(task, train, dev)
-    try:
-        test = _load_configured(task, config, "test")
-    except MissingData:
-        if config.test:
-            raise
-        test = []
+    loaded = _load_splits(task, config)
+    _refuse_same(task, loaded["train"], loaded["dev"])
+    limits = {
+        "train": config.max_train_examples,
+        "dev": config.max_dev_examples,
+        "test": config.max_test_examples,
+    }
     splits = {}
-    for split, examples, limit in (
-        ("train", train, config.max_train_examples),
-        ("dev", dev, config.max_dev_examples),
-        ("test", test, config.max_test_examples),
-    ):
-        if not examples:
-            continue
+    for split, examples in loaded.items():
+        limit = limits[split]
         drop_long = config.drop_long and split != "test"
         if not drop_long:
             examples = draw_examples(examples, limit)
@@ -169,6 +176,8 @@ def load_split(
     directory: str,
     paths: Mapping[str, str] | None = None,
     skip_empty: bool = False,
+    skip_unlabelled: bool = False,
+    unusable: Unusable | None = None,
 ) -> list[Example]:
     """Reads and checks the examples of a split, its subsets one after another.
 
@@ -180,7 +189,7 @@ def load_split(
       directory: the data folder; for "tfds" its data_dir, empty for its default; not
         used by "hub" and "files".
       paths: for the source "files", the file of each split: see `read_own_file`.
-      skip_empty: whether rows without text are passed over, with one warning.
+      skip_empty, skip_unlabelled, unusable: as for `check_records`.
 
     Returns:
       The examples in the order of the source; those of a divided dev split in the
@@ -199,9 +208,14 @@ def load_split(
     else:
         records = _read_files(task, published, source, locate(directory))
     examples = check_records(
-        task, records, needs_label=split != "test", skip_empty=skip_empty
+        task,
+        records,
+        needs_label=split != "test",
+        skip_empty=skip_empty,
+        skip_unlabelled=skip_unlabelled,
+        unusable=unusable,
     )
-    if not examples:
+    if not (examples or unusable):
         raise UserError(
             f"{task.title}: the {split} split of source {source!r} holds no examples; "
             "is its file complete?"
@@ -221,22 +235,58 @@ def count_training_examples(task: Task, config: TaskDataConfig) -> int:
     Raises:
       MissingData, UserError: as `load_split` does.
     """
-    if config.holds_out:
-        return len(_load_train_and_dev(task, config)[0])
+    if task.name == CUSTOM_TASK:  # all rows that cannot be used are named
+        return len(_load_splits(task, config)["train"])
     return len(_load_configured(task, config, "train"))
 
 
-def _load_train_and_dev(
-    task: Task, config: TaskDataConfig
-) -> tuple[list[Example], list[Example]]:
-    """The examples of the training file, and those of dev or held out as such."""
-    train = _load_configured(task, config, "train")
+def _load_splits(task: Task, config: TaskDataConfig) -> dict[str, list[Example]]:
+    """The examples of all splits, with dev held out if the configuration says so."""
+    unusable: Unusable | None = [] if task.name == CUSTOM_TASK else None
+    loaded = {}
+    for split in SPLITS:
+        if split == "dev" and config.holds_out:
+            continue
+        try:
+            loaded[split] = _load_configured(task, config, split, unusable)
+        except MissingData:
+            if split != "test" or config.test:
+                raise
+    _refuse_unusable(task, unusable or [])
     if config.holds_out:
-        return hold_out(task, train, config)
-    return train, _load_configured(task, config, "dev")
+        train, dev = hold_out(task, loaded.pop("train"), config)
+        loaded = {"train": train, "dev": dev, **loaded}
+    return loaded
 
 
-def _load_configured(task: Task, config: TaskDataConfig, split: str) -> list[Example]:
+def _refuse_unusable(task: Task, unusable: Unusable) -> None:
+    """Refuses rows that cannot be used, all at once."""
+    if not unusable:
+        return
+    kinds: dict[str, Unusable] = {}
+    for record, error in unusable:
+        kinds.setdefault(error.kind, []).append((record, error))
+    parts = []
+    for kind, rows in kinds.items():
+        record, error = rows[0]
+        message = str(error) + error.way_out
+        if len(unusable) == 1:
+            raise UserError(message) from error
+        places = [record.where for record, _ in rows[:3]]
+        if isinstance(error, UnknownLabel):
+            column = task.target.column
+            places = [f"{r.where} ({brief(r.columns[column])})" for r, _ in rows[:3]]
+        more = ", .." if len(rows) > len(places) else ""
+        message = message.removeprefix(f"{record.where}: ")
+        parts.append(f"{len(rows):,} {kind} at {', '.join(places)}{more}: {message}")
+    raise UserError(
+        f"{task.title}: {len(unusable):,} rows cannot be used. {' '.join(parts)}"
+    )
+
+
+def _load_configured(
+    task: Task, config: TaskDataConfig, split: str, unusable: Unusable | None = None
+) -> list[Example]:
     """The examples of a split, from where a configuration says."""
     return load_split(
         task,
@@ -245,6 +295,8 @@ def _load_configured(task: Task, config: TaskDataConfig, split: str) -> list[Exa
         directory=config.dir,
         paths=config.paths(),
         skip_empty=config.skip_empty,
+        skip_unlabelled=config.skip_unlabelled,
+        unusable=unusable,
     )
 
 
@@ -307,6 +359,8 @@ def check_records(
     *,
     needs_label: bool,
     skip_empty: bool = False,
+    skip_unlabelled: bool = False,
+    unusable: Unusable | None = None,
 ) -> list[Example]:
     """The checked examples of records, with the numbers of these.
 
@@ -315,22 +369,31 @@ def check_records(
       records: rows of a source.
       needs_label: False for test splits, whose labels may be withheld.
       skip_empty: whether rows without text are passed over, with one warning.
+      skip_unlabelled: the same of rows that lack a label they need.
+      unusable: takes the rows whose text or label cannot be used, and why. By default
+        the first ends the reading.
 
     Raises:
       UserError: as `Task.check_record` does.
     """
-    examples, empty = [], []
+    skipped = {EmptyText: skip_empty, NoLabel: skip_unlabelled}
+    left_out: dict[str, list[str]] = {}  # where rows of each kind are
+    examples = []
     for number, record in enumerate(records):
         try:
             example = task.check_record(record, needs_label=needs_label)
-        except EmptyText:
-            if not skip_empty:
+        except UnusableRow as error:
+            if skipped.get(type(error)):
+                left_out.setdefault(error.kind, []).append(record.where)
+            elif unusable is None:
                 raise
-            empty.append(record.where)
+            else:
+                unusable.append((record, error))
         else:
             if example is not None:
                 examples.append(example._replace(number=number))
-    warn_left_out(len(empty), "without text", empty[0] if empty else "")
+    for kind, places in left_out.items():
+        warn_left_out(len(places), kind, places[0])
     return examples
 
 

@@ -22,8 +22,30 @@ _ID_COLUMNS = ("idx", "id", "index")  # TFDS', users', the GLUE files'
 Label = int | float | tuple[int, ...]
 
 
-class EmptyText(UserError):
+class UnusableRow(UserError):
+    """A row whose text or label a task cannot use."""
+
+    kind = ""  # of rows, in words
+    way_out = ""  # for a task of the user's own, if the message does not say it
+
+
+class EmptyText(UnusableRow):
     """A row lacks the text that a task needs."""
+
+    kind = "without text"
+
+
+class NoLabel(UnusableRow):
+    """A row to train on or to score lacks a label."""
+
+    kind = "without a label"
+    way_out = " --config.data.skip_unlabelled=True passes over such rows."
+
+
+class UnknownLabel(UnusableRow):
+    """A row has a label that is none of the task's, or a score out of its range."""
+
+    kind = "with an unknown label"
 
 
 class Record(NamedTuple):
@@ -236,7 +258,7 @@ class Target:
                 alike = {label_key(each): each for each in self.labels}
                 if near := alike.get(label_key(str(value).strip())):
                     expected = f"not {names}, but looks like {near!a}; write both alike"
-            raise UserError(f"{record.where}: label {brief(value)} is {expected}.")
+            raise UnknownLabel(f"{record.where}: label {brief(value)} is {expected}.")
         return number
 
     def _has_numbers_as_names(self) -> bool:
@@ -247,7 +269,7 @@ class Target:
         low, high = self.score_range or (-math.inf, math.inf)
         score = parse_number(value)
         if not low <= score <= high:
-            raise UserError(
+            raise UnknownLabel(
                 f"{record.where}: score {brief(value)} is not a number from {low} to "
                 f"{high}."
             )
@@ -356,7 +378,7 @@ class Task:
             return None
         text = self.inputs.read_text(record)
         if label is None and needs_label:
-            raise UserError(
+            raise NoLabel(
                 f"{record.where}: the example has no label in column "
                 f"{self.target.column!r}; training and scores need one."
             )

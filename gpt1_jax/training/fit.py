@@ -23,6 +23,7 @@ from gpt1_jax.config.sections import LogConfig, TrainingConfig
 from gpt1_jax.data.progress import said_if_long
 from gpt1_jax.data.windows import BatchSource, read_ahead
 from gpt1_jax.errors import UserError
+from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import state_sharding, to_global_batch
 from gpt1_jax.parallel.processes import (
     EXIT_AGAIN,
@@ -34,7 +35,7 @@ from gpt1_jax.parallel.processes import (
 from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import Best, abstract_state, since_best
 from gpt1_jax.runs.checkpoints import Checkpoints
-from gpt1_jax.runs.console import say
+from gpt1_jax.runs.console import about, say
 from gpt1_jax.runs.forms import Forms, form_names
 from gpt1_jax.runs.milestones import Milestones
 from gpt1_jax.runs.records import Records, Throughput, trackers_in_use
@@ -46,6 +47,9 @@ from gpt1_jax.training.steps import Step
 
 # (params, step, stopped) -> metrics, or None if stopped() became true before the end
 Evaluate = Callable[[Any, int, Callable[[], bool]], Mapping[str, Any] | None]
+
+
+_SHORT = 1e13  # floating-point operations, for which no time is announced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +169,24 @@ def check_patience(patience: int, evaluations: int) -> None:
             f"before the last step, and this run has {evaluations}. Evaluate more "
             "often, train for longer, or use a smaller patience (0: none)."
         )
+
+
+def how_long(training: float, validation: float, patience: int) -> tuple[str, float]:
+    """About how long a run takes here, to a factor of about two.
+
+    Args:
+      training, validation: the floating-point operations of each.
+      patience: as of `Evaluation`.
+
+    Returns:
+      A line, and the seconds; "" and 0 if the run is short, or the device unknown.
+    """
+    total = training + validation
+    if total < _SHORT or not (rate := devices.likely_flops()):
+        return "", 0.0
+    at_most = "at most " * (patience > 0)
+    takes = f"Takes: {at_most}about {about(total / rate)} here"
+    return f"{takes}, {validation / total:.0%} of it validation.", total / rate
 
 
 def fit(run: Run) -> tuple[int, int]:
@@ -386,10 +408,11 @@ def _is_out_of_patience(run: Run, host: Host, step: int) -> bool:
     if not agree(len(evaluated) > patience):
         return False
     if evaluated:
+        best, *later = evaluated
         say(
             f"Ending early, at step {step:,} of {run.num_steps:,}: {metric} is best at "
-            f"step {evaluated[0]:,}, and {len(evaluated) - 1} evaluations since then "
-            f"were no better (config.eval.patience={patience})."
+            f"step {best:,}, and no better in {len(later):,} evaluation"
+            f"{'s' * (len(later) > 1)} since (config.eval.patience={patience})."
         )
     return True
 

@@ -47,6 +47,25 @@ def test_a_single_run_has_the_folder_itself():
     assert [planned.folder for planned in planned_for()] == [FOLDER]
 
 
+def test_each_fold_is_a_run_of_each_variant_and_seed():
+    data = {"data__source": "files", "data__train": "t.csv", "data__folds": 2}
+    config = finetune_config("custom", {"init_from": "run"}, **data)
+    own_task = dataclasses.replace(TASKS["sst2"], name="custom")
+
+    def plan(seeds=(0, 1), **changed):
+        own = dataclasses.replace(config.data, **changed)
+        variants = {"pretrained": dataclasses.replace(config, data=own)}
+        return suite.plan_runs(variants, [own_task], seeds, FOLDER)
+
+    folders = [f"custom/pretrained-fold{n}-seed{s}" for n in (1, 2) for s in (0, 1)]
+    assert names(plan()) == folders
+    assert [each.config.data.fold for each in plan()] == [1, 1, 2, 2]
+    assert {each.variant for each in plan()} == {"pretrained"}
+    assert names(plan(fold=2)) == folders[2:]
+    (only,) = plan(fold=2, seeds=(0,))
+    assert only.folder == FOLDER and only.config.data.fold == 2
+
+
 def test_a_finished_run_has_its_result_unless_it_is_another(finetuned):
     config = load_saved(finetuned / "config.json")
     planned = SuiteRun(TASKS["sst2"], "pretrained", config, epath.Path(finetuned))

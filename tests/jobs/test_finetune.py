@@ -5,6 +5,7 @@ import functools
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 
@@ -40,6 +41,7 @@ from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
 from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.tasks.paper_tasks import TASKS
+from gpt1_jax.training import fit
 
 START = {"init_from": "runs/pretrain/tiny"}
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
@@ -199,6 +201,28 @@ def test_a_run_without_a_better_score_ends_early_whether_or_not_it_was_stopped(
     assert_same_results(whole, folder)
     start(**given)
     assert "had finished; its best step is 2." in capsys.readouterr().out
+
+
+def test_a_long_run_says_how_long_it_takes(start, tmp_path, monkeypatch, capsys):
+    """Of 12 steps of 8 examples, and 3 epochs with 12 dev examples each."""
+    monkeypatch.setattr(fit, "_SHORT", 0)
+    monkeypatch.setattr(finetune, "train_flops_per_token", lambda model, seq_len: 30.0)
+    monkeypatch.setattr(devices, "likely_flops", lambda: 1.0)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, 6)
+        start()
+    said = capsys.readouterr().out
+    (whole,) = re.findall(
+        r"Takes: about (\d+) hours here, 11% of it validation\.", said
+    )
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, 7)
+        start()
+    said = capsys.readouterr().out
+    (half,) = re.findall(r"Takes: about (\d+) hours here, 11% of it validation\.", said)
+    read = int(whole) * 3600 / 30  # tokens
+    assert 96 + 36 / 3 < read / 5 < 5 * (96 + 36 / 3)  # of words of one to five
+    assert int(half) == pytest.approx(int(whole) / 2, abs=1)
 
 
 def test_each_run_of_a_suite_resumes_with_its_own_forms(

@@ -222,7 +222,17 @@ def test_a_file_with_labels_is_scored(ask, finetuned, tables, dev_sentences, tmp
     table = ask(finetuned, input=str(path))
     accuracy = json.loads((finetuned / "results.json").read_text())["dev"]["accuracy"]
     scores = f"Scores of the 12 rows with labels: accuracy {accuracy:.4f}"
-    assert ask.said.splitlines()[-1] == scores
+    said, recall = ask.said.splitlines()[-2:]
+    assert said == scores
+    confusion = json.loads((finetuned / "results.json").read_text())["dev"]["confusion"]
+    parts = [
+        (right / sum(row), f"{name} {right} of {sum(row)}")
+        for name, row, right in zip(
+            ("negative", "positive"), confusion, np.diag(confusion), strict=True
+        )
+    ]
+    named = ", ".join(text for _, text in sorted(parts, key=lambda part: part[0]))
+    assert recall == f"Recall, lowest first: {named}"
     assert [row[:3] for row in table[1:]] == as_table(finetuned)
     given[0]["label"] = given[2]["label"] = "unheard of"
     given[1]["label"] = None

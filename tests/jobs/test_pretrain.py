@@ -35,6 +35,7 @@ from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.runs.signals import Stopped
+from gpt1_jax.training import fit
 
 
 @pytest.fixture
@@ -66,9 +67,13 @@ def test_a_long_run_says_how_long_it_takes(
     corpus = dataclasses.replace(corpus, valid=held_out)
     assert pretrain._how_long(config, run, model, corpus, 12) == ""
     flops = 12 * (128 + 76 / 3) * costs.train_flops_per_token(model, 16)
-    monkeypatch.setattr(pretrain, "_SHORT", 0)
+    monkeypatch.setattr(fit, "_SHORT", 0)
     monkeypatch.setattr(devices, "likely_flops", lambda: flops / seconds)
     assert said in pretrain._how_long(config, run, model, corpus, 12)
+    patient = dataclasses.replace(config.eval, patience=3)
+    at_most = dataclasses.replace(config, eval=patient)
+    takes = pretrain._how_long(at_most, run, model, corpus, 12)
+    assert takes.startswith("Takes: at most about ")
     monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [6])
     half = pretrain._how_long(config, run, model, corpus, 12)
     assert "about 62 days" in half or "about 75 minutes" in half
@@ -224,7 +229,7 @@ def test_a_run_without_a_lower_loss_ends_early_whether_or_not_it_was_stopped(
     whole, folder = tmp_path / "whole", tmp_path / "stopped"
     pretrain.run(config, str(whole))
     out = capsys.readouterr().out
-    assert "Ending early, at step 8 of 12: valid_loss is best at step 4, and 2 " in out
+    assert "Ending early, at step 8 of 12: valid_loss is best at step 4, and no " in out
     assert f"Done: 8 steps, in {whole}." in out
     for last_step in (3, 6, 8):
         with monkeypatch.context() as patch, pytest.raises(Stopped):

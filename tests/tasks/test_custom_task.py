@@ -7,10 +7,12 @@ import pytest
 from tiny_tasks import finetune_config
 
 from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.custom_task import (
     class_weights,
     custom_task,
     describe_class_weights,
+    describe_rows,
 )
 from gpt1_jax.tasks.examples import (
     check_new_examples,
@@ -19,6 +21,7 @@ from gpt1_jax.tasks.examples import (
 )
 from gpt1_jax.tasks.paper_tasks import TASKS, find_task, select_tasks
 from gpt1_jax.tasks.task import Example, Record
+from gpt1_jax.tasks.transforms import targets
 
 LABELS = ("no", "yes")
 BASE = {"init_from": "runs/pretrain/tiny"}
@@ -521,12 +524,10 @@ def test_one_empty_column_of_several_is_an_empty_piece(tmp_path, how):
 def test_a_configuration_may_pass_empty_rows_over(tmp_path):
     """From the key to the examples."""
     path = tmp_path / "train.csv"
-    path.write_text("text,label\none,no\n,yes\ntwo,yes\n")
+    path.write_text("text,label\none,no\n,yes\ntwo,yes\nthree,no\n")
     config = custom_config(path, text=("text",), labels=())
-    config = dataclasses.replace(
-        config, data=dataclasses.replace(config.data, skip_empty=True)
-    )
-    (task,), config = select_tasks(config)
+    data = dataclasses.replace(config.data, skip_empty=True, dev_fraction=0.5)
+    (task,), config = select_tasks(dataclasses.replace(config, data=data))
     assert count_training_examples(task, config.data) == 2
 
 
@@ -629,3 +630,57 @@ def test_a_positive_class_that_is_no_label_is_refused():
 def test_a_run_without_a_positive_class_has_f1_of_its_second_label():
     """As up to version 1.0."""
     assert find_task(custom_config()).target.positive == 1
+
+
+# --- lines on labels and held-out rows ------------------------------------------
+
+
+def described(train, dev=(0, 0, 1), data=(), **custom):
+    """The lines on training and dev examples with these label numbers."""
+    config = custom_config("tickets.csv", **custom)
+    task = custom_task(config)
+    splits = {
+        name: EncodedExamples.collect([], [], targets(task, labels), [])
+        for name, labels in (("train", train), ("dev", dev))
+    }
+    return describe_rows(task, dataclasses.replace(config.data, **dict(data)), splits)
+
+
+def test_labels_are_shown_with_their_counts():
+    assert described([0] * 1200 + [1] * 20, positive="no") == [
+        "Labels, training + dev: 'no' 1,200 + 2, 'yes' 20 + 1. F1 is of 'no' "
+        "(--config.custom.positive)."
+    ]
+    three = described([0, 1, 2] * 10, labels=("c", "a", "b"))
+    assert three == ["Labels, training + dev: 'c' 10 + 2, 'a' 10 + 1, 'b' 10 + 0."]
+    several = described([(0, 1), (1,)] * 10 + [()], dev=[()], head="multilabel")
+    assert several == [
+        "Labels, training + dev: 'no' 10 + 0, 'yes' 20 + 0. Without any: 1 + 1."
+    ]
+    many = tuple(map(str, range(77)))
+    (line,) = described([*range(77)] * 10, labels=many)
+    assert line.endswith("'48' 10 + 0, '49' 10 + 0 and 27 more.")
+    assert described([1.0], [2.0], labels=(), score_range=(0.0, 5.0)) == []
+
+
+def test_labels_of_few_examples_are_warned_of():
+    _, warning = described([0] * 9 + [1] * 10)
+    assert warning.startswith("WARNING: labels with fewer than 10 training examples")
+    assert warning.endswith(": 'no' 9.")
+
+
+@pytest.mark.parametrize("other", ["Out Of order", "out ofORDER", "out of  order"])
+def test_labels_that_are_hardly_two_are_warned_of(other):
+    names = ("out of order", other, "lost")
+    _, warning = described([0, 1, 2] * 10, labels=names)
+    assert f"labels 'out of order' and {other!r} differ only in" in warning
+    _, warning = described([0, 1, 2] * 10, labels=("1", "2", "1.0"))
+    assert "labels '1' and '1.0' differ only in case, blanks or kind" in warning
+
+
+def test_held_out_rows_are_said():
+    held_out = "Held out of tickets.csv as the dev split"
+    first, *_ = described([0, 1] * 10, data={"dev_fraction": 0.1})
+    assert first.startswith(f"{held_out}: 3 rows, chosen by text and label, the same")
+    first, *_ = described([0, 1] * 10, data={"folds": 5, "fold": 2})
+    assert first.startswith(f"{held_out} (fold 2 of 5): 3 rows, chosen by text and")

@@ -39,6 +39,7 @@ from gpt1_jax.tasks import examples as examples_module
 from gpt1_jax.tasks.examples import (
     SPLITS,
     check_new_examples,
+    count_training_examples,
     describe_long_examples,
     file_digests,
     load_task,
@@ -885,6 +886,78 @@ def test_load_reads_the_splits_that_are_named(own):
         "dev": 40,
     }
     assert len(load_own(own(test=path))["test"].examples) == 40
+
+
+@pytest.fixture
+def broken(own, tmp_path):
+    """`broken(train, dev)`: the task of files that also hold rows of (text, label)."""
+
+    def make(train_rows=(), dev_rows=(), **values):
+        paths = {}
+        for first, (split, rows) in enumerate(
+            (("train", train_rows), ("dev", dev_rows))
+        ):
+            good = [(f"{first}{number}", "ny"[number % 2]) for number in range(6)]
+            made = [{"a": a, "b": a, "label": label} for a, label in [*rows, *good]]
+            path = write_lines(tmp_path / f"{split}_rows.jsonl", made)
+            paths[split] = str(path)
+        return own(**{**paths, **values})
+
+    return make
+
+
+def test_rows_that_cannot_be_used_are_named_at_once(broken, tmp_path):
+    train = [("", "n"), ("7", None), ("", "y"), (" ", "y"), (None, "n")]
+    config = broken(train, [("7", "maybe"), ("7", "N"), ("7", "")])
+    with pytest.raises(UserError) as raised:
+        load_own(config)
+    message = str(raised.value).replace(f"{tmp_path}/", "")
+    assert message == (
+        "Custom: 8 rows cannot be used. 4 without text at train_rows.jsonl:1, "
+        "train_rows.jsonl:3, train_rows.jsonl:4, ..: the texts in columns a, b are all "
+        "empty. In training, --config.data.skip_empty=True passes over such rows. 2 "
+        "without a label at train_rows.jsonl:2, dev_rows.jsonl:3: the example has no "
+        "label in column 'label'; training and scores need one. "
+        "--config.data.skip_unlabelled=True passes over such rows. 2 with an unknown "
+        "label at dev_rows.jsonl:1 ('maybe'), dev_rows.jsonl:2 ('N'): label 'maybe' is "
+        "not one of ['n', 'y']; name all with --config.custom.labels=A,B."
+    )
+
+
+def test_one_row_that_cannot_be_used_is_named_alone(broken):
+    with pytest.raises(UserError, match=r"^[^ ]*dev_rows.jsonl:1: label 'x' is not on"):
+        load_own(broken([], [("7", "x")]))
+    with pytest.raises(UserError, match=r"l:1: .* need one\. --config\.data\.skip_unl"):
+        load_own(broken([("7", "")]))
+
+
+def test_rows_without_a_label_are_passed_over(broken, caplog):
+    config = broken([("7", ""), ("7", None)], [("7", " ")], skip_unlabelled=True)
+    splits = load_own(config)
+    assert [len(splits[name]) for name in ("train", "dev")] == [6, 6]
+    assert "Left out 2 rows without a label; the first is" in caplog.text
+    assert "Left out one row without a label; the first is" in caplog.text
+    with pytest.raises(UserError, match=r"1: the texts in columns a, b are all empty"):
+        load_own(broken([("", "")], skip_unlabelled=True))
+
+
+def test_a_dev_split_is_held_out_of_the_training_file(own, broken):
+    config = own(dev="", dev_fraction=0.25)
+    splits = load_own(config)
+    assert [len(splits[name]) for name in ("train", "dev")] == [30, 10]
+    few = load_own(own(dev="", dev_fraction=0.25, max_train_examples=8))
+    assert len(few["train"]) == 8 and few["dev"].digest == splits["dev"].digest
+    (task,), config = select_tasks(config)
+    assert set(file_digests(task, config.data)) == {"train"}
+    assert count_training_examples(task, config.data) == 30
+    config = broken([("7", ""), ("", "n")], dev="", dev_fraction=0.5)
+    with pytest.raises(UserError, match="2 rows cannot be used"):
+        load_own(config)
+
+
+def test_a_file_without_dev_rows_says_how_to_hold_some_out(own):
+    with pytest.raises(MissingData, match=r"or hold rows out with --config\.data\.dev"):
+        load_own(own(dev=""))
 
 
 @pytest.mark.parametrize("how", ["same file", "reversed table"])

@@ -267,8 +267,8 @@ def test_a_run_ends_after_evaluations_without_a_better_score(patience, end, caps
     best = min(range(1, end + 1), key=lambda step: (LOSSES.get(step, 1.0), step))
     said = capsys.readouterr().out
     assert said.startswith(
-        f"Ending early, at step {end} of 9: valid_loss is best at step {best}, and "
-        f"{patience} evaluations since then were no better (config.eval.patience="
+        f"Ending early, at step {end} of 9: valid_loss is best at step {best}, and no "
+        f"better in {patience} evaluation{'s' * (patience > 1)} since (config.eval.pa"
         if end < 9
         else said
     )
