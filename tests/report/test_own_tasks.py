@@ -86,6 +86,16 @@ def test_the_most_confident_errors_are_shown_with_their_texts(finished):
     assert rows.count("ticket") == 20
 
 
+def test_labels_and_errors_are_of_the_best_run(finished):
+    runs = [finished(RARE[:-1]), finished(RARE[:-2], seed=1)]
+    runs.append(finished(RARE, rows=9, data__max_train_examples=9))
+    text = own_results(runs)
+    assert text.count("**tickets") == 1
+    assert "**tickets, 64 rows, dev split, seed 1, the best run on dev**" in text
+    rows = [row for row in confusion_rows(runs) if row["predicted"] == "hardware"]
+    assert [row["n"] for row in rows] == [1, 5, 8, 0, 5, 8]
+
+
 def test_labels_and_errors_are_of_the_test_split_if_it_has_labels(finished):
     text = own_results([finished(RARE, split="test")])
     assert "**tickets, test split, seed 0**" in text
