@@ -303,6 +303,22 @@ def test_a_learning_curve_has_the_scores_of_each_split_over_training_examples():
     assert dev.get_ydata().tolist() == [40, 50, 60.5]
 
 
+def test_a_learning_curve_over_folds_has_a_point_for_each_size():
+    """All of 11 rows are 5 or 6 in each of two folds."""
+    runs = []
+    for fold, left, whole in ((1, 5, 60.0), (2, 6, 70.0)):
+        for size, score in ((0, whole), (3, 40.0)):
+            given = {"data__fold": fold, "data__max_train_examples": size}
+            each = run("custom", accuracy=score, data__folds=2, **given)
+            dev = {**each.result["dev"], "n": 11 - left}
+            result = {"dev": dev, "train_examples": size or left}
+            runs.append(each._replace(result=result))
+    table = SIZES_OF_DATA.scores(runs)
+    assert spreads(table, "setting") == {3: (40, 40, 40), 6: (65, 60, 70)}
+    assert len(table) == 4 and set(table["fold"]) == {1, 2}
+    assert row_numbers(runs) == [0, 1, 0, 1]
+
+
 def test_a_task_with_one_lambda_is_not_compared():
     assert WEIGHTS.scores([run("rte", accuracy=60)]).empty
     assert WEIGHTS.scores([]).empty
