@@ -14,6 +14,7 @@ from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.paper import PAPER, TABLE_5, TABLE_5_TASKS
 from gpt1_jax.report.tables import row_numbers
+from gpt1_jax.runs.resume import digests_record
 from gpt1_jax.tasks import metrics
 from gpt1_jax.tasks.metrics import Metric
 
@@ -312,6 +313,7 @@ def test_a_learning_curve_over_folds_has_a_point_for_each_size():
             each = run("custom", accuracy=score, data__folds=2, **given)
             dev = {**each.result["dev"], "n": 11 - left}
             result = {"dev": dev, "train_examples": size or left}
+            result |= digests_record({"dev examples": f"{fold}", "test examples": "t"})
             runs.append(each._replace(result=result))
     table = SIZES_OF_DATA.scores(runs)
     assert spreads(table, "setting") == {3: (40, 40, 40), 6: (65, 60, 70)}
