@@ -152,7 +152,9 @@ def _read_labels(
             f"scored: {named}{more}.",
             beside_output=True,
         )
-    return found
+    # Where several labels are asked for, an empty column would say that none applies.
+    is_empty = all(example.label == () for example in found.values())
+    return {} if is_empty else found
 
 
 def _say_scores(
@@ -167,8 +169,8 @@ def _say_scores(
     scores = score_predictions(task, examples, predicted, probabilities[places])
     shown = "  ".join(
         f"{describe_metric(task, name)} {scores[name]:.4f}"
-        for name in METRICS
-        if name in scores
+        for name in scores
+        if name in METRICS
     )
     say(f"Scores of the {len(places):,} rows with labels: {shown}", beside_output=True)
     if labels := task.target.labels:

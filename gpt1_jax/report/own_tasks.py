@@ -1,10 +1,12 @@
 """Results of tasks of one's own: scores, what they have to beat, and mistakes."""
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpt1_jax.finetuning.results import (
+    ERROR_BEFORE,
     TEST_BASELINES,
     Finished,
     predictions_file,
@@ -19,6 +21,7 @@ from gpt1_jax.tasks.paper_tasks import find_task
 
 _MOST_LABELS = 20  # of a confusion matrix that is shown
 
+_MOST_RARE = 10  # labels that are hardly predicted
 _MOST_ERRORS = 20
 _LONGEST_TEXT = 200  # letters of an error's text
 
@@ -43,6 +46,10 @@ def own_results(runs: Sequence[Finished]) -> str:
     header = ["task", "start", "metric", "split", "score", "majority", "bag of words"]
     table = markdown_table([*header, "n"], [row for _, row in found], text_columns=4)
     notes = _NOTES.format(how_to_read(metric for metric, _ in found))
+    if any(run.config.custom.head == "multilabel" for run in runs):
+        notes += (
+            " Of several labels, accuracy counts examples whose labels are all right."
+        )
     folds = [_describe_folds(_title(*line), own) for line, own in lines.items()]
     parts = [table, notes, *filter(None, folds)]
     for line, own in lines.items():
@@ -83,9 +90,11 @@ def _of_one_run(title: str, run: Finished) -> list[str]:
     parts += _rarely_predicted(run, labels)
     parts += _confusion(run, scores)
     if (error := scores.get("calibration_error")) is not None:
+        before = run.result.get(ERROR_BEFORE, {}).get(split)
+        change = "" if before is None else f" ({before:.3f} before calibration)"
         parts.append(
-            f"Expected calibration error: {error:.3f}, the mean difference between the "
-            "probability of an answer and how often it is right."
+            f"Expected calibration error: {error:.3f}{change}, the mean difference "
+            "between the probability of an answer and how often it is right."
         )
     parts += _errors(run, split)
     where = f"**{escape(title)}, {split} split, {run.repetition}**"
@@ -113,6 +122,8 @@ def _rarely_predicted(run: Finished, labels: Mapping[str, Any]) -> list[str]:
     ]
     if not rare:
         return []
+    if len(rare) > _MOST_RARE:
+        rare[_MOST_RARE:] = [f"and {len(rare) - _MOST_RARE} more"]
     custom, hint = run.config.custom, ""
     if not custom.class_weights and custom.head in ("classification", "similarity"):
         hint = " With --config.custom.class_weights=balanced, rare labels weigh more."
@@ -164,8 +175,11 @@ def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
         named = {"most frequent label": "majority", "bag of words": "bag_of_words"}
         scores = {k: (own[0].result.get(v) or {}).get(metric) for k, v in named.items()}
         beaten = {k: score for k, score in scores.items() if score is not None}
+        title = _title(name, start)
+        shown = describe_metric(find_task(own[0].config), metric)
+        title = title if shown == metric else f"{title}: {shown}"
         if found:
-            curves.append(DevScores(_title(name, start), metric, found, beaten))
+            curves.append(DevScores(title, metric, found, beaten))
     return curves
 
 
@@ -203,7 +217,13 @@ def _by_line(runs: Sequence[Finished]) -> dict[tuple[str, str], list[Finished]]:
         if run.is_from_scratch or run.is_whole:
             start = VARIANTS["scratch" if run.is_from_scratch else "pretrained"]
         lines.setdefault((name, start), []).append(run)
-    return dict(sorted(lines.items()))
+    return dict(sorted(lines.items(), key=lambda line: _natural(line[0])))
+
+
+def _natural(line: tuple[str, str]) -> list[tuple[int, str]]:
+    """The place of a line: numbers in names are in the order of their values."""
+    parts = re.split(r"(\d+)", " ".join(line).replace(",", ""))
+    return [(int(part) if part.isdigit() else -1, part) for part in parts]
 
 
 def _rows(

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import shutil
 import subprocess
 
@@ -112,6 +113,26 @@ def test_a_damaged_temperature_is_refused(of_pairs, tmp_path):
             gpt1_jax.load(str(folder))
 
 
+def test_rows_of_several_labels_are_learnt(of_several_labels):
+    """That is, the labels that can be told by the words; each is one of its own."""
+    result = json.loads((of_several_labels / "results.json").read_text())
+    assert result["dev"]["micro_f1"] > result["majority"]["micro_f1"]
+    assert list(result["dev"]["labels"]) == ["all", "bad", "good"]
+    dev = read_lines(of_several_labels / "predictions" / "dev.jsonl")
+    assert [line["label"] for line in dev[:3]] == [
+        ["all"],
+        ["all", "bad"],
+        ["all", "good"],
+    ]
+    for line in dev:
+        shares = line["probabilities"]
+        assert line["prediction"] == [name for name in shares if shares[name] >= 0.5]
+    assert all("all" in line["prediction"] for line in dev)
+    texts = [line["text"] for line in dev]
+    found = gpt1_jax.load(str(of_several_labels)).predict(texts)
+    assert [each["label"] for each in found] == [line["prediction"] for line in dev]
+
+
 def test_lines_of_a_file_get_what_the_run_itself_predicted(
     ask, finetuned, tmp_path, dev_sentences
 ):
@@ -169,6 +190,17 @@ def test_a_table_keeps_its_columns(ask, finetuned, tables, tmp_path, source, tar
         assert row["prediction"] == other["prediction"]
         shares = [float(row[name]) for name in ADDED[1:]]
         assert shares == pytest.approx([*other["probabilities"].values()], abs=1e-6)
+
+
+def test_a_column_that_a_row_lacks_is_empty_there(ask, finetuned, tmp_path):
+    path, output = tmp_path / "in.jsonl", tmp_path / "out.csv"
+    given = [{"sentence": "bcd"}, {"a": [3], "sentence": "efg", "b": 0.1}]
+    write_lines(path, [*given, {"b": None, "sentence": "hi"}])
+    ask(finetuned, input=str(path), output=str(output))
+    header, *rows = csv.reader(io.StringIO(output.read_text()))
+    assert header == ["sentence", "a", "b", *ADDED]
+    expected = [["bcd", "", ""], ["efg", "[3]", "0.1"], ["hi", "", ""]]
+    assert [row[:3] for row in rows] == expected
 
 
 def test_rows_without_text_have_no_prediction(ask, finetuned, tmp_path, caplog):
@@ -402,6 +434,40 @@ def test_a_pair_is_separated_by_a_tab(ask, finetune_base, tmp_path):
     assert [row[:3] for row in found[1:]] == as_table(tmp_path / "run")
     with pytest.raises(ValueError, match=r"RTE needs 2.*sentence1, sentence2, but the"):
         ask(tmp_path / "run", text="a")
+
+
+def test_several_labels_a_row_are_predicted_and_scored(ask, finetune_base, tmp_path):
+    texts = [row["sentence"] for row in rows("sst2", 24, seed=1)]
+    given = [
+        {"text": text, "tags": ["", "a", "b", "a|b"][number % 4]}
+        for number, text in enumerate(texts)
+    ]
+    train = write_lines(tmp_path / "train.jsonl", given)
+    dev = write_lines(tmp_path / "dev.jsonl", given[4:16])
+    config = finetune_config(
+        "custom",
+        {**finetune_base, "data.source": "files"},
+        data__train=str(train),
+        data__dev=str(dev),
+        custom__head="multilabel",
+        custom__text=("text",),
+        custom__label="tags",
+        train__num_epochs=1.0,
+    )
+    finetune.run(config, str(tmp_path / "run"))
+    names = ["prediction", "P(a)", "P(b)"]
+    for suffix, joined in ((".jsonl", list), (".csv", "|".join)):
+        output = tmp_path / f"out{suffix}"
+        ask(tmp_path / "run", input=str(dev), output=str(output))
+        assert re.search(r"the 12 rows with labels: .*micro_f1 0\.\d{4}", ask.said)
+        assert re.search(r"Recall, lowest first: [ab] \d of 6, [ab] \d of 6", ask.said)
+        for _, row in read_rows(output):
+            assert list(row) == ["text", "tags", *names]
+            likely = [name for name in "ab" if float(row[f"P({name})"]) >= 0.5]
+            assert row["prediction"] == joined(likely)
+    write_lines(dev, [{**row, "tags": ""} for row in given])
+    printed = ask(tmp_path / "run", input=str(dev))
+    assert "Scores" not in ask.said and len(printed) == 25
 
 
 def test_escapes_do_not_reach_a_terminal_and_files_keep_them(ask, finetuned, tmp_path):

@@ -445,6 +445,28 @@ def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path)
     finetune.run(config, str(tmp_path / "run"))  # finished: inferred alike
 
 
+def test_class_weights_favour_a_label(finetune_base, tmp_path, capsys):
+    """Of uneven labels, the rare one is predicted where it weighs enough."""
+    for seed, split in enumerate(("train", "dev")):
+        made = named(rows("sst2", 96, seed))
+        rare = [row for row in made if row["label"] == "bad"][::6]
+        even = [row for row in made if row["label"] == "good"]
+        write_lines(tmp_path / f"{split}.jsonl", rare + even)
+    paths = {split: tmp_path / f"{split}.jsonl" for split in ("train", "dev")}
+    predicted, said = {}, {}
+    for weights in ((), ("1000", "1")):
+        given = {**OWN_TASK, "custom__class_weights": weights}
+        folder = tmp_path / f"run{len(weights)}"
+        finetune.run(custom(finetune_base, paths, **given), str(folder))
+        lines = read_lines(folder / "predictions" / "dev.jsonl")
+        predicted[weights] = {line["prediction"] for line in lines}
+        said[weights] = capsys.readouterr().out
+    assert predicted == {(): {"good"}, ("1000", "1"): {"bad"}}
+    suggestion = "48 training examples are 'good' and 8 'bad'; --config.custom.class_we"
+    assert suggestion in said[()] and "Class weights" not in said[()]
+    assert "Class weights: 'bad' 1000, 'good' 1." in said["1000", "1"]
+
+
 def test_of_several_seeds_the_best_keeps_its_checkpoints(
     finetune_base, tmp_path, capsys
 ):
