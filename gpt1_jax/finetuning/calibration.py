@@ -16,7 +16,6 @@ from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.run_folder import RunFolder
 
 TEMPERATURE = "temperature"  # in results.json, of the step that it scores
-ERROR_BEFORE = "uncalibrated_error"  # there too: the calibration error of each split
 _RANGE = (0.1, 10.0)  # where all labels are right, none is the lowest
 
 

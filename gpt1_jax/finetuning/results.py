@@ -21,6 +21,8 @@ from gpt1_jax.tasks.task import Task
 
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may have both
 FILE_DIGESTS = "file_digests"  # in results.json, of the files of data; not in 1.0
+# In results.json of a calibrated run: the calibration error of each split without.
+ERROR_BEFORE = "uncalibrated_error"
 TEST_BASELINES = "test_baselines"  # in results.json, of one's own task; not in 1.0
 
 

@@ -20,11 +20,7 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
-from gpt1_jax.finetuning.calibration import (
-    ERROR_BEFORE,
-    TEMPERATURE,
-    fit_temperature,
-)
+from gpt1_jax.finetuning.calibration import TEMPERATURE, fit_temperature
 from gpt1_jax.finetuning.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -36,6 +32,7 @@ from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.finetuning.predictor import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.results import (
     ALL_RESULTS_FILE,
+    ERROR_BEFORE,
     FILE_DIGESTS,
     TEST_BASELINES,
     Finished,
@@ -214,8 +211,7 @@ class _Shared:
             seq_lens = padded_lengths(config, model.max_seq_len)
             splits = load_task(task, config, origin.tokenizer, seq_lens[-1])
             if task.name == CUSTOM_TASK:
-                train, dev = splits["train"].examples, splits["dev"].examples
-                for line in describe_rows(task, config, train, dev):
+                for line in describe_rows(task, config, splits):
                     say(line)
             if long := describe_long_examples(task, splits, seq_lens[-1]):
                 say(f"{task.title}: {long}")

@@ -256,8 +256,12 @@ class Comparison(NamedTuple):
                     linestyle=LINES[number % len(LINES)],
                     label=f"{_cell(name)} {_BY[self.by]}",
                 )
-            axes.set_xticks(settings, [f"{setting:g}" for setting in settings])
-            axes.minorticks_off()  # a logarithmic axis would name them
+            names = [f"{setting:,g}" for setting in settings]
+            if self.scale == "log":  # where they may be close, and others in between
+                axes.set_xticks(settings, names, rotation=45)
+                axes.minorticks_off()
+            else:
+                axes.set_xticks(settings, names)
             name_panel(axes, title, self.label, metric)
         return figure
 

@@ -1,10 +1,12 @@
 """Results of tasks of one's own: scores, what they have to beat, and mistakes."""
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpt1_jax.finetuning.results import (
+    ERROR_BEFORE,
     TEST_BASELINES,
     Finished,
     predictions_file,
@@ -19,6 +21,7 @@ from gpt1_jax.tasks.paper_tasks import find_task
 
 _MOST_LABELS = 20  # of a confusion matrix that is shown
 
+_MOST_RARE = 10  # labels that are hardly predicted
 _MOST_ERRORS = 20
 _LONGEST_TEXT = 200  # letters of an error's text
 
@@ -34,7 +37,7 @@ def own_results(runs: Sequence[Finished]) -> str:
     """The scores of runs on tasks of one's own, by label too, and errors, as Markdown.
 
     Args:
-      runs: finished runs; those that differ only in their seed share a line. Of the
+      runs: finished runs; those that differ only in seed or fold share a line. Of the
         first run of each line, labels and errors are shown, on the test split if its
         labels are known.
     """
@@ -43,7 +46,12 @@ def own_results(runs: Sequence[Finished]) -> str:
     header = ["task", "start", "metric", "split", "score", "majority", "bag of words"]
     table = markdown_table([*header, "n"], [row for _, row in found], text_columns=4)
     notes = _NOTES.format(how_to_read(metric for metric, _ in found))
-    parts = [table, notes]
+    if any(run.config.custom.head == "multilabel" for run in runs):
+        notes += (
+            " Of several labels, accuracy counts examples whose labels are all right."
+        )
+    folds = [_describe_folds(_title(*line), own) for line, own in lines.items()]
+    parts = [table, notes, *filter(None, folds)]
     for line, own in lines.items():
         parts += _of_one_run(_title(*line), own[0])
     return "\n\n".join(parts) + "\n"
@@ -52,6 +60,19 @@ def own_results(runs: Sequence[Finished]) -> str:
 def _title(name: str, start: str) -> str:
     """The name of a line, as plain text."""
     return name if start == VARIANTS["pretrained"] else f"{name}, {start}"
+
+
+def _describe_folds(title: str, runs: Sequence[Finished]) -> str:
+    """Says which runs share a line if they have folds; "" if not."""
+    folds = {run.config.data.fold for run in runs}
+    if folds == {0}:
+        return ""
+    seeds = counted(len({run.config.seeds[0] for run in runs}), "seed")
+    of_all = f"{len(folds)} of {runs[0].config.data.folds} folds"
+    return (
+        f"{escape(title)}: {counted(len(runs), 'run')}, of {of_all} and {seeds}. "
+        "The dev split of each fold is another part of the training file."
+    )
 
 
 def _scored_split(run: Finished) -> str:
@@ -69,12 +90,14 @@ def _of_one_run(title: str, run: Finished) -> list[str]:
     parts += _rarely_predicted(run, labels)
     parts += _confusion(run, scores)
     if (error := scores.get("calibration_error")) is not None:
+        before = run.result.get(ERROR_BEFORE, {}).get(split)
+        change = "" if before is None else f" ({before:.3f} before calibration)"
         parts.append(
-            f"Expected calibration error: {error:.3f}, the mean difference between the "
-            "probability of an answer and how often it is right."
+            f"Expected calibration error: {error:.3f}{change}, the mean difference "
+            "between the probability of an answer and how often it is right."
         )
     parts += _errors(run, split)
-    where = f"**{escape(title)}, {split} split, seed {run.config.seeds[0]}**"
+    where = f"**{escape(title)}, {split} split, {run.repetition}**"
     return [where, *parts] if parts else []
 
 
@@ -99,6 +122,8 @@ def _rarely_predicted(run: Finished, labels: Mapping[str, Any]) -> list[str]:
     ]
     if not rare:
         return []
+    if len(rare) > _MOST_RARE:
+        rare[_MOST_RARE:] = [f"and {len(rare) - _MOST_RARE} more"]
     custom, hint = run.config.custom, ""
     if not custom.class_weights and custom.head in ("classification", "similarity"):
         hint = " With --config.custom.class_weights=balanced, rare labels weigh more."
@@ -146,12 +171,15 @@ def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
             points = [(r["step"], r.get(f"valid_{metric}")) for r in records]
             if known := [(step, value) for step, value in points if value is not None]:
                 steps, values = zip(*known, strict=True)
-                found[f"seed {run.config.seeds[0]}"] = steps, values
+                found[run.repetition] = steps, values
         named = {"most frequent label": "majority", "bag of words": "bag_of_words"}
         scores = {k: (own[0].result.get(v) or {}).get(metric) for k, v in named.items()}
         beaten = {k: score for k, score in scores.items() if score is not None}
+        title = _title(name, start)
+        shown = describe_metric(find_task(own[0].config), metric)
+        title = title if shown == metric else f"{title}: {shown}"
         if found:
-            curves.append(DevScores(_title(name, start), metric, found, beaten))
+            curves.append(DevScores(title, metric, found, beaten))
     return curves
 
 
@@ -182,14 +210,20 @@ def reliability_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
 
 
 def _by_line(runs: Sequence[Finished]) -> dict[tuple[str, str], list[Finished]]:
-    """Runs that differ in their seed alone, by name and by where they start."""
+    """Runs that differ in seed and fold alone, by name and by where they start."""
     lines: dict[tuple[str, str], list[Finished]] = {}
     for run, name in zip(runs, row_names(runs), strict=True):
         start = f"{run.layers_transferred} of {run.model.depth} layers"
         if run.is_from_scratch or run.is_whole:
             start = VARIANTS["scratch" if run.is_from_scratch else "pretrained"]
         lines.setdefault((name, start), []).append(run)
-    return dict(sorted(lines.items()))
+    return dict(sorted(lines.items(), key=lambda line: _natural(line[0])))
+
+
+def _natural(line: tuple[str, str]) -> list[tuple[int, str]]:
+    """The place of a line: numbers in names are in the order of their values."""
+    parts = re.split(r"(\d+)", " ".join(line).replace(",", ""))
+    return [(int(part) if part.isdigit() else -1, part) for part in parts]
 
 
 def _rows(

@@ -159,7 +159,7 @@ def row_names(runs: Sequence[Finished]) -> list[str]:
 
 def _short_facts(run: Finished) -> dict[str, str]:
     """The settings that may tell a run apart, as they stand in a name."""
-    facts = {"rows": f"{run.result.get('train_examples', 0):,} rows"}
+    facts = {"rows": f"{run.train_examples:,} rows"}
     contents = saved_digests(run.result)
     for key, value in run.settings(by_content=True).items():
         if key not in contents and not key.startswith((*IN_COLUMNS, "data.max_")):

@@ -10,7 +10,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from gpt1_jax.config.finetune import (
 from gpt1_jax.data.files import is_stream, locate
 from gpt1_jax.data.records import parse_number, require_column
 from gpt1_jax.errors import UserError
+from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
 from gpt1_jax.tasks.task import (
@@ -147,7 +148,7 @@ def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -
     """A line on the weights of labels, or on labels that may need some; "" if none."""
     if (weights := class_weights(custom, train)) is not None:
         each = zip(custom.labels, weights, strict=True)
-        return f"Class weights: {', '.join(f'{name!r} {w:.3g}' for name, w in each)}."
+        return f"Class weights: {', '.join(f'{name!r} {w:.4g}' for name, w in each)}."
     if custom.head not in _OF_ONE_LABEL or not custom.labels:
         return ""
     found, counts = np.unique([each.label for each in train], return_counts=True)
@@ -163,17 +164,17 @@ def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -
 
 
 def describe_rows(
-    task: Task, data: TaskDataConfig, train: Sequence[Example], dev: Sequence[Example]
+    task: Task, data: TaskDataConfig, splits: Mapping[str, EncodedExamples]
 ) -> list[str]:
     """Lines on the labels of the user's own task, and on rows that are held out.
 
     Args:
       task: the task.
       data: where its examples come from.
-      train: the training examples, all with labels.
-      dev: the dev examples, all with labels.
+      splits: the splits "train" and "dev".
     """
     lines, names = [], task.target.labels
+    train, dev = splits["train"].targets, splits["dev"].targets
     if data.holds_out:
         fold = f" (fold {data.fold} of {data.folds})" if data.fold else ""
         lines.append(
@@ -182,41 +183,31 @@ def describe_rows(
         )
     if not names or task.inputs.choices:
         return lines
-    of_train, of_dev = _count_examples(task, train), _count_examples(task, dev)
-    counts = [f"{name!r} {of_train[name]:,} + {of_dev[name]:,}" for name in names]
+    of_each = (split.sum(axis=0, dtype=int) for split in (train, dev))
+    counts = [*zip(names, *of_each, strict=True)]
+    said = _first_of([f"{name!r} {n:,} + {of_dev:,}" for name, n, of_dev in counts])
     about = ""
     if len(names) == 2:
         positive = names[task.target.positive]
         about = f" F1 is of {positive!r} (--config.custom.positive)."
     if task.target.multilabel:
-        about = f" Without any: {of_train['']:,} + {of_dev['']:,}."
-    lines.append(f"Labels, training + dev: {_first_of(counts)}.{about}")
-    few = [f"{name!r} {of_train[name]}" for name in names if of_train[name] < _FEW]
-    if few:
+        without, of_dev = (np.sum(~each.any(axis=1)) for each in (train, dev))
+        about = f" Without any: {without:,} + {of_dev:,}."
+    lines.append(f"Labels, training + dev: {said}.{about}")
+    if few := [f"{name!r} {n}" for name, n, _ in counts if n < _FEW]:
         lines.append(
             f"WARNING: labels with fewer than {_FEW} training examples, which is too "
             f"few to learn or to score: {_first_of(few)}."
         )
-    alike: dict[str, list[str]] = {}
+    known: dict[str, str] = {}
     for name in names:
-        alike.setdefault(label_key("".join(name.split())), []).append(repr(name))
-    for same in alike.values():
-        if len(same) > 1:
+        other = known.setdefault(label_key("".join(name.split())), name)
+        if other != name:
             lines.append(
-                f"WARNING: the labels {' and '.join(same)} differ only in case, blanks "
-                "or kind; if they mean the same, write them alike."
+                f"WARNING: the labels {other!r} and {name!r} differ only in case, "
+                "blanks or kind; if they mean the same, write them alike."
             )
     return lines
-
-
-def _count_examples(task: Task, examples: Sequence[Example]) -> Counter[str]:
-    """How many examples have each label; "" counts those to which none applies."""
-    found = Counter[str]()
-    for example in examples:
-        label = cast(Any, example.label)
-        numbers = label if task.target.multilabel else [label]
-        found.update([task.target.labels[int(number)] for number in numbers] or [""])
-    return found
 
 
 def _first_of(parts: Sequence[str]) -> str:

@@ -56,6 +56,26 @@ def of_pairs(finetune_base, made_once):
     return made_once("of_pairs", make) / "run"
 
 
+@pytest.fixture(scope="session")
+def of_several_labels(finetune_base, made_once):
+    """A run on texts with none, one or both of two labels, and one that all have."""
+
+    def make(folder):
+        for seed, split in enumerate(("train", "dev")):
+            made = [{"sentence": "bcd efg", "label": "all"}]
+            for row in rows("sst2", 47, seed):
+                own = ("bad", "good")[row["label"]]
+                made.append({"sentence": row["sentence"], "label": f"all|{own}"})
+            write_lines(folder / f"{split}.jsonl", made)
+        files = {f"data.{s}": str(folder / f"{s}.jsonl") for s in ("train", "dev")}
+        base = {**finetune_base, **files, "data.dir": "", "data.source": "files"}
+        own = {"custom__head": "multilabel", "custom__text": ("sentence",)}
+        config = finetune_config("custom", base, train__num_epochs=8.0, **own)
+        finetune.run(config, str(folder / "run"))
+
+    return made_once("of_several_labels", make) / "run"
+
+
 @pytest.fixture
 def carried_out(monkeypatch):
     """Runs that only write made-up scores; the folders in which any did, in order."""

@@ -492,6 +492,25 @@ def test_pairs_are_labelled_as_the_readme_says(of_pairs, tmp_path):
         assert said in readme
 
 
+def test_several_labels_are_told_by_a_pipeline_as_by_predict(
+    of_several_labels, tmp_path
+):
+    pytest.importorskip("transformers")
+    run("huggingface", of_several_labels, tmp_path / "out")
+    classify = code_of_readme(tmp_path / "out")["classify"]
+    texts = [row["sentence"] for row in rows("sst2", 6, seed=9)]
+    ours = gpt1_jax.load(str(of_several_labels)).predict(texts)
+    theirs = classify(texts, truncation=True, top_k=None)
+    for expected, answer in zip(ours, theirs, strict=True):
+        scores = {each["label"]: each["score"] for each in answer}
+        assert scores == pytest.approx(expected["probabilities"], abs=1e-5)
+        applies = [label for label in sorted(scores) if scores[label] >= 0.5]
+        assert expected["label"] == applies
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "Each label with a score of at least 0.5 applies" in readme
+    assert "Score on 48 dev examples: micro_f1" in readme
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

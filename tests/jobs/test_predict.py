@@ -113,6 +113,26 @@ def test_a_damaged_temperature_is_refused(of_pairs, tmp_path):
             gpt1_jax.load(str(folder))
 
 
+def test_rows_of_several_labels_are_learnt(of_several_labels):
+    """That is, the labels that can be told by the words; each is one of its own."""
+    result = json.loads((of_several_labels / "results.json").read_text())
+    assert result["dev"]["micro_f1"] > result["majority"]["micro_f1"]
+    assert list(result["dev"]["labels"]) == ["all", "bad", "good"]
+    dev = read_lines(of_several_labels / "predictions" / "dev.jsonl")
+    assert [line["label"] for line in dev[:3]] == [
+        ["all"],
+        ["all", "bad"],
+        ["all", "good"],
+    ]
+    for line in dev:
+        shares = line["probabilities"]
+        assert line["prediction"] == [name for name in shares if shares[name] >= 0.5]
+    assert all("all" in line["prediction"] for line in dev)
+    texts = [line["text"] for line in dev]
+    found = gpt1_jax.load(str(of_several_labels)).predict(texts)
+    assert [each["label"] for each in found] == [line["prediction"] for line in dev]
+
+
 def test_lines_of_a_file_get_what_the_run_itself_predicted(
     ask, finetuned, tmp_path, dev_sentences
 ):

@@ -445,6 +445,28 @@ def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path)
     finetune.run(config, str(tmp_path / "run"))  # finished: inferred alike
 
 
+def test_class_weights_favour_a_label(finetune_base, tmp_path, capsys):
+    """Of uneven labels, the rare one is predicted where it weighs enough."""
+    for seed, split in enumerate(("train", "dev")):
+        made = named(rows("sst2", 96, seed))
+        rare = [row for row in made if row["label"] == "bad"][::6]
+        even = [row for row in made if row["label"] == "good"]
+        write_lines(tmp_path / f"{split}.jsonl", rare + even)
+    paths = {split: tmp_path / f"{split}.jsonl" for split in ("train", "dev")}
+    predicted, said = {}, {}
+    for weights in ((), ("1000", "1")):
+        given = {**OWN_TASK, "custom__class_weights": weights}
+        folder = tmp_path / f"run{len(weights)}"
+        finetune.run(custom(finetune_base, paths, **given), str(folder))
+        lines = read_lines(folder / "predictions" / "dev.jsonl")
+        predicted[weights] = {line["prediction"] for line in lines}
+        said[weights] = capsys.readouterr().out
+    assert predicted == {(): {"good"}, ("1000", "1"): {"bad"}}
+    suggestion = "48 training examples are 'good' and 8 'bad'; --config.custom.class_we"
+    assert suggestion in said[()] and "Class weights" not in said[()]
+    assert "Class weights: 'bad' 1000, 'good' 1." in said["1000", "1"]
+
+
 def test_of_several_seeds_the_best_keeps_its_checkpoints(
     finetune_base, tmp_path, capsys
 ):
@@ -499,6 +521,27 @@ def test_the_best_of_all_that_share_a_folder_keeps_its_checkpoints(tmp_path):
     assert kept == ["pretrained-seed2"]
     finetune._delete_checkpoints(results[::-1])
     assert [path.parent.name for path in tmp_path.rglob("checkpoints")] == kept
+
+
+def test_folds_are_runs_whose_scores_share_a_line(
+    finetune_base, tmp_path, monkeypatch, carried_out
+):
+    """They can be divided among commands, as seeds can."""
+    path = write_tsv(tmp_path / "train.tsv", named(rows("sst2", 30, 0)))
+    folder = tmp_path / "run"
+    for seed, folds in ((0, 1), (0, 0), (1, 0)):
+        given = {"data__folds": 3, "data__fold": folds, "seeds": (seed, 5)}
+        paths = {"train": path}
+        finetune.run(custom(finetune_base, paths, **OWN_TASK, **given), str(folder))
+    folders = [f"custom/pretrained-fold{n}-seed{s}" for n in (1, 2, 3) for s in (0, 5)]
+    more = [f"custom/pretrained-fold{n}-seed1" for n in (1, 2, 3)]
+    assert carried_out == [*folders, *more]
+    (lines,) = json.loads((folder / "all_results.json").read_text())["custom"].values()
+    assert len(lines) == 9
+    table = (folder / "results.md").read_text()
+    assert table.count("| custom | pre-trained |") == 1
+    assert "| custom | pre-trained | accuracy | dev | 50.0 (50.0 to 50.0) |" in table
+    assert "custom: 9 runs, of 3 of 3 folds and 3 seeds. The dev split of" in table
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "two words", ".hidden"])

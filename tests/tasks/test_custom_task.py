@@ -7,6 +7,7 @@ import pytest
 from tiny_tasks import finetune_config
 
 from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.custom_task import (
     class_weights,
     custom_task,
@@ -20,6 +21,7 @@ from gpt1_jax.tasks.examples import (
 )
 from gpt1_jax.tasks.paper_tasks import TASKS, find_task, select_tasks
 from gpt1_jax.tasks.task import Example, Record
+from gpt1_jax.tasks.transforms import targets
 
 LABELS = ("no", "yes")
 BASE = {"init_from": "runs/pretrain/tiny"}
@@ -636,12 +638,12 @@ def test_a_run_without_a_positive_class_has_f1_of_its_second_label():
 def described(train, dev=(0, 0, 1), data=(), **custom):
     """The lines on training and dev examples with these label numbers."""
     config = custom_config("tickets.csv", **custom)
-    data = dataclasses.replace(config.data, **dict(data))
-    splits = (
-        [Example(("a", "b"), (), label, "", "", "") for label in split]
-        for split in (train, dev)
-    )
-    return describe_rows(custom_task(config), data, *splits)
+    task = custom_task(config)
+    splits = {
+        name: EncodedExamples.collect([], [], targets(task, labels), [])
+        for name, labels in (("train", train), ("dev", dev))
+    }
+    return describe_rows(task, dataclasses.replace(config.data, **dict(data)), splits)
 
 
 def test_labels_are_shown_with_their_counts():
