@@ -1,5 +1,7 @@
 """What is shown of runs on tasks of one's own."""
 
+import json
+
 import numpy as np
 import pytest
 from drawn import png, texts
@@ -15,6 +17,8 @@ from gpt1_jax.report.own_tasks import (
     own_results,
     reliability_rows,
 )
+from gpt1_jax.report.runs import read_runs
+from gpt1_jax.report.sections import make_report
 from gpt1_jax.tasks.metrics import score_in_full, with_all_metrics
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example
@@ -200,3 +204,15 @@ def test_a_reliability_curve_shows_its_calibration_error(finished):
     title = f"tickets, dev\nexpected calibration error {error:.3f}"
     assert axes.get_title() == title
     assert list(axes.lines[1].get_ydata()) == [row["accuracy"] for row in rows]
+
+
+def test_a_report_has_the_pictures_of_each_origin(finished, tmp_path):
+    run = finished(RARE)
+    (run.folder / "results.json").write_text(json.dumps(run.result))
+    other = finished(RARE, init_from="runs/pretrain/other")
+    (other.folder / "results.json").write_text(json.dumps(other.result))
+    report = make_report(read_runs([str(tmp_path)], {}), "", "today")
+    names = [picture.name for picture in report.pictures]
+    expected = ["confusion", "reliability", "confusion_2", "reliability_2"]
+    assert names == expected
+    assert report.pictures[0].rows[0]["task"] == "tickets"
