@@ -527,9 +527,8 @@ def test_of_several_seeds_the_best_keeps_its_checkpoints(
 
 def test_the_best_of_all_that_share_a_folder_keeps_its_checkpoints(tmp_path):
     """Also if another is equally good, and its checkpoints are gone."""
-    config = custom(
-        {"init_from": "run"}, {"train": "t.tsv", "dev": "d.tsv"}, **OWN_TASK
-    )
+    path = write_tsv(tmp_path / "t.tsv", named(rows("sst2", 4, 0)))
+    config = custom({"init_from": "run"}, {"train": path, "dev": "d.tsv"}, **OWN_TASK)
     (task,), config = select_tasks(config)
     plan = suite.plan_runs(
         {"pretrained": config}, [task], range(4), epath.Path(tmp_path)
