@@ -381,6 +381,7 @@ def test_bad_input_is_refused(ask, finetuned, overrides, message):
         ("a.jsonl", "sentence", r"a.jsonl:1: this is not JSON"),
         ("a.jsonl", "[1]", r"a.jsonl, object 1 of the list: this is 1, not a JSON"),
         ("a.txt", b"fine\ncaf\xe9", r"a.txt:2: byte 0xe9 is not UTF-8"),
+        ("a.txt", "fine\n\u200b", r"a.txt:2: the text in .*'sentence' is empty"),
     ],
     ids=str,
 )
