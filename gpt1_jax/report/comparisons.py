@@ -24,6 +24,7 @@ from gpt1_jax.report.tables import (
     paper_lines,
     score_table,
     spread,
+    title_with_metric,
 )
 from gpt1_jax.runs.resume import saved_digests
 
@@ -117,6 +118,8 @@ class Comparison(NamedTuple):
             own = [line for line in lines if line.task == task]
             shown = own if self.published else [headline(lines, task)]
             title = TABLE_5_TASKS[task] if self.published else shown[0].title
+            run = next(run for run in chosen if run.task == task)
+            title = title_with_metric(title, run, shown[0].metric)
             parts.append(one_for_each_run(scores, shown).assign(title=title))
         table = pd.concat(parts)
         of_rows = [chosen[number] for number in table["run"]]

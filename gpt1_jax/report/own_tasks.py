@@ -15,9 +15,16 @@ from gpt1_jax.finetuning.results import (
 )
 from gpt1_jax.report.figures import DevScores
 from gpt1_jax.report.markdown import counted, escape, markdown_table
-from gpt1_jax.report.tables import VARIANTS, how_to_read, row_names, spread
+from gpt1_jax.report.tables import (
+    VARIANTS,
+    how_to_read,
+    metric_name,
+    row_names,
+    spread,
+    title_with_metric,
+)
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
-from gpt1_jax.tasks.metrics import METRICS, describe_metric
+from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import find_task
 
 _MOST_LABELS = 20  # of a confusion matrix that is shown
@@ -189,9 +196,7 @@ def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
         named = {"most frequent label": "majority", "bag of words": "bag_of_words"}
         scores = {k: (own[0].result.get(v) or {}).get(metric) for k, v in named.items()}
         beaten = {k: score for k, score in scores.items() if score is not None}
-        title = _title(name, start)
-        shown = describe_metric(find_task(own[0].config), metric)
-        title = title if shown == metric else f"{title}: {shown}"
+        title = title_with_metric(_title(name, start), own[0], metric)
         if found:
             curves.append(DevScores(title, metric, found, beaten))
     return curves
@@ -258,7 +263,7 @@ def _rows(
                 [
                     escape(name),
                     start,
-                    escape(describe_metric(find_task(runs[0].config), metric)),
+                    escape(metric_name(runs[0], metric)),
                     split,
                     _score(scores, metric),
                     _baseline(majority, metric),

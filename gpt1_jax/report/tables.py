@@ -18,7 +18,8 @@ from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.markdown import escape, markdown_table
 from gpt1_jax.report.paper import GLUE, GLUE_SCORES, PAPER, TABLES, PaperScore
 from gpt1_jax.runs.resume import saved_digests
-from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.metrics import METRICS, describe_metric
+from gpt1_jax.tasks.paper_tasks import find_task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,6 +156,17 @@ def row_names(runs: Sequence[Finished]) -> list[str]:
         if len(rows) == 1:
             names[task] = [rows[0].title]
     return [names[run.task][number] for run, number in zip(runs, numbers, strict=True)]
+
+
+def metric_name(run: Finished, metric: str) -> str:
+    """A metric's name; on a task of one's own, F1's has the positive class."""
+    return describe_metric(find_task(run.config), metric) if run.is_own else metric
+
+
+def title_with_metric(title: str, run: Finished, metric: str) -> str:
+    """A title that names the positive class, if the metric has one."""
+    named = metric_name(run, metric)
+    return title if named == metric else f"{title}: {named}"
 
 
 def _short_facts(run: Finished) -> dict[str, str]:

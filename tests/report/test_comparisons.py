@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from drawn import png
 from etils import epath
+from made_up_runs import OWN_TASK
 from tiny_tasks import finetune_config
 
 from gpt1_jax.config.sections import ModelSection
@@ -310,6 +311,7 @@ def test_a_learning_curve_over_folds_has_a_point_for_each_size():
     for fold, left, whole in ((1, 5, 60.0), (2, 6, 70.0)):
         for size, score in ((0, whole), (3, 40.0)):
             given = {"data__fold": fold, "data__max_train_examples": size}
+            given |= OWN_TASK
             each = run("custom", accuracy=score, data__folds=2, **given)
             dev = {**each.result["dev"], "n": 11 - left}
             result = {"dev": dev, "train_examples": size or left}

@@ -11,6 +11,7 @@ from made_up_runs import finished_result, write_finished
 from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.finetuning.results import predictions_file, read_finished
 from gpt1_jax.report import figures
+from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.own_tasks import (
     confusion_rows,
     dev_curves,
@@ -117,15 +118,18 @@ def test_the_calibration_error_is_shown_with_the_one_before(finished):
 
 def test_f1_names_the_positive_label(finished):
     two = {"labels": ("abusive", "normal"), "custom__positive": "abusive"}
+    two["custom__metrics"] = ("f1",)
     run = finished([(0, 0, 0.8), (1, 1, 0.9), (0, 1, 0.6)], **two)
     assert "| tickets | pre-trained | f1 of abusive | dev | 66.7 (" in own_results(
         [run]
     )
     (run.folder / "metrics.jsonl").write_text('{"step": 2, "valid_f1": 0.5}')
-    dev = {"f1": 0.5, **run.result["dev"]}
-    run = run._replace(result={**run.result, "dev": {"n": 3, **dev}})
     (curve,) = dev_curves([run])
     assert (curve.title, curve.metric) == ("tickets: f1 of abusive", "f1")
+    curve = COMPARISONS["train_sizes"]
+    few = finished([(0, 0, 0.8)], rows=9, data__max_train_examples=9, **two)
+    table = curve.table(curve.scores([run, few]))
+    assert "| tickets: f1 of abusive | f1 |" in table
 
 
 def test_lines_of_a_task_are_named_by_what_differs(finished):
