@@ -331,7 +331,7 @@ _ALL = (
         by="split",
         splits=("dev", "test", "train"),
         scale="log",
-        note="Smaller training sets are parts of the larger ones. Over several seeds: "
+        note="Smaller training sets are parts of the larger ones. Over several runs: "
         "the median, then the lowest to highest.",
     ),
     Comparison(

@@ -14,6 +14,7 @@ from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.paper import PAPER, TABLE_5, TABLE_5_TASKS
 from gpt1_jax.report.tables import row_numbers
+from gpt1_jax.runs.resume import digests_record
 from gpt1_jax.tasks import metrics
 from gpt1_jax.tasks.metrics import Metric
 
@@ -301,6 +302,23 @@ def test_a_learning_curve_has_the_scores_of_each_split_over_training_examples():
     dev = axes.lines[0]
     assert dev.get_xdata() == pytest.approx([20, 50, 90], rel=0.02)
     assert dev.get_ydata().tolist() == [40, 50, 60.5]
+
+
+def test_a_learning_curve_over_folds_has_a_point_for_each_size():
+    """All of 11 rows are 5 or 6 in each of two folds."""
+    runs = []
+    for fold, left, whole in ((1, 5, 60.0), (2, 6, 70.0)):
+        for size, score in ((0, whole), (3, 40.0)):
+            given = {"data__fold": fold, "data__max_train_examples": size}
+            each = run("custom", accuracy=score, data__folds=2, **given)
+            dev = {**each.result["dev"], "n": 11 - left}
+            result = {"dev": dev, "train_examples": size or left}
+            result |= digests_record({"dev examples": f"{fold}", "test examples": "t"})
+            runs.append(each._replace(result=result))
+    table = SIZES_OF_DATA.scores(runs)
+    assert spreads(table, "setting") == {3: (40, 40, 40), 6: (65, 60, 70)}
+    assert len(table) == 4 and set(table["fold"]) == {1, 2}
+    assert row_numbers(runs) == [0, 1, 0, 1]
 
 
 def test_a_task_with_one_lambda_is_not_compared():
