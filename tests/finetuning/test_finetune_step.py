@@ -25,6 +25,7 @@ from gpt1_jax.training.steps import jit_step
 BASE = {"init_from": "runs/pretrain/tiny"}
 PAIRS = Head(num_outputs=3, per_choice=False, dropout=0.1, extract_token=96)
 CHOICES = Head(num_outputs=2, per_choice=True, dropout=0.1, extract_token=96)
+SEVERAL = PAIRS._replace(multilabel=True)
 HEADS = pytest.mark.parametrize("head", [PAIRS, CHOICES], ids=["pairs", "choices"])
 SEED = np.uint32(5)
 SCHEDULE = optax.constant_schedule(0.1)
@@ -91,7 +92,9 @@ def largest_difference(one, other):
 # --- the losses -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("head", "weight"), [(PAIRS, 2.0), (CHOICES, 0.5)])
+@pytest.mark.parametrize(
+    ("head", "weight"), [(PAIRS, 2.0), (CHOICES, 0.5), (SEVERAL, 1.0)]
+)
 def test_loss_is_that_of_the_task_and_weighted_that_of_language_modelling(
     no_dropout, head, weight
 ):
@@ -106,7 +109,7 @@ def test_loss_is_that_of_the_task_and_weighted_that_of_language_modelling(
         logits, output = heads.apply(no_dropout, head, params, batch.tokens)
         tokens = batch.tokens.reshape(32, 12)
         nll = language_model.next_token_nll(no_dropout, output, tokens)
-        return classification_loss(logits, batch.targets), nll
+        return classification_loss(logits, batch.targets, head.multilabel), nll
 
     clf_loss, nll = jax.device_get(losses(state.params))
     lengths = batch.lengths.ravel()
