@@ -7,6 +7,7 @@ import abc
 import collections
 import contextlib
 import csv
+import decimal
 import io
 import itertools
 import json
@@ -296,7 +297,7 @@ def write_own_table(path: epath.Path, columns: Columns, suffix: str) -> None:
             for row in rows:
                 values = (None if each != each else each for each in row)
                 named = dict(zip(columns, values, strict=True))
-                line = format_json(named, ensure_ascii=False, default=str)
+                line = format_json(named, ensure_ascii=False, default=_as_json)
                 file.write(f"{line}\n")
         else:
             table = _TextTable(file, suffix)
@@ -317,6 +318,11 @@ def _open_text(path: epath.Path) -> Iterator[TextIO]:
             partial.open("w", encoding="utf-8", newline="") as local,
         ):
             yield local
+
+
+def _as_json(value: Any) -> float | str:
+    """A value that JSON does not have: a decimal number, or a date."""
+    return float(value) if isinstance(value, decimal.Decimal) else str(value)
 
 
 def _harmless_cell(value: Any) -> str:

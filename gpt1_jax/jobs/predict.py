@@ -72,23 +72,10 @@ def run(config: PredictConfig, workdir: str) -> None:
             "follow.",
             beside_output=True,
         )
-    rows: _Rows
-    if config.text:
-        rows = plain_lines(split_lines(config.text), "config.text")
-    else:
-        rows = read_input(config.input, "example")
-    columns: dict[Any, list[Any]] = {}
-    examples = check_new_examples(task, _keep(rows, columns), skip_empty=True)
-    if not examples:
-        raise UserError(
-            f"No row of {config.input} has text in its column "
-            f"{', '.join(task.inputs.text)}."
-            if columns
-            else f"config.text={config.text!r} holds no examples."
-        )
-    table: Mapping[Any, list[Any]] = columns
+    examples, columns = _read(config, task)
+    table = columns
     if config.output:
-        check_added(columns, task, config.input)
+        check_added(columns, task, f"config.input={config.input!r}")
         if not columns and suffix != ".jsonl":
             table = text_columns(task, examples)
         check_own_table(output, table, suffix)
@@ -110,6 +97,27 @@ def run(config: PredictConfig, workdir: str) -> None:
         say_wrote(config.output)
     if labelled:
         _say_scores(task, labelled, predictions, probabilities)
+
+
+def _read(
+    config: PredictConfig, task: Task
+) -> tuple[list[Example], dict[Any, list[Any]]]:
+    """The examples to label, and all columns of their rows; lines have none."""
+    rows: _Rows
+    if config.text:
+        rows = plain_lines(split_lines(config.text), "config.text")
+    else:
+        rows = read_input(config.input, "example")
+    columns: dict[Any, list[Any]] = {}
+    examples = check_new_examples(task, _keep(rows, columns), skip_empty=True)
+    if not examples and columns:
+        raise UserError(
+            f"No row of config.input={config.input!r} has text in "
+            f"{', '.join(task.inputs.text)}."
+        )
+    if not examples:
+        raise UserError(f"config.text={config.text!r} holds no examples.")
+    return examples, columns
 
 
 def _keep(rows: _Rows, columns: dict[Any, list[Any]]) -> _Rows:

@@ -151,7 +151,8 @@ def reliability_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
         axes.plot([0, 1], [0, 1], color=GUIDE, linestyle="--")
         axes.plot(own["confidence"], own["accuracy"])
         share = own["n"] / own["n"].sum()
-        axes.scatter(own["confidence"], own["accuracy"], s=10 + 150 * share, zorder=3)
+        sizes: dict[str, Any] = {"s": 10 + 150 * share, "zorder": 3, "clip_on": False}
+        axes.scatter(own["confidence"], own["accuracy"], **sizes)
         error = (share * (own["confidence"] - own["accuracy"]).abs()).sum()
         axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.set(xlabel="probability of the answer", ylabel="share that is right")

@@ -1,5 +1,6 @@
 """Results of tasks of one's own: scores, what they have to beat, and mistakes."""
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,9 +38,9 @@ def own_results(runs: Sequence[Finished]) -> str:
     """The scores of runs on tasks of one's own, by label too, and errors, as Markdown.
 
     Args:
-      runs: finished runs; those that differ only in seed or fold share a line. Of the
-        first run of each line, labels and errors are shown, on the test split if its
-        labels are known.
+      runs: finished runs; those that differ only in seed and fold share a line. Of
+        the best run on each task by its dev score, labels and errors are shown, on the
+        test split if its labels are known.
     """
     lines = _by_line(runs)
     found = [row for line, own in lines.items() for row in _rows(*line, own)]
@@ -52,8 +53,11 @@ def own_results(runs: Sequence[Finished]) -> str:
         )
     folds = [_describe_folds(_title(*line), own) for line, own in lines.items()]
     parts = [table, notes, *filter(None, folds)]
-    for line, own in lines.items():
-        parts += _of_one_run(_title(*line), own[0])
+    for task in dict.fromkeys(run.task for run in runs):
+        own = [run for run in runs if run.task == task]
+        best = _best(own)
+        title = next(_title(*line) for line, known in lines.items() if best in known)
+        parts += _of_one_run(title, best, is_alone=len(own) == 1)
     return "\n\n".join(parts) + "\n"
 
 
@@ -75,12 +79,21 @@ def _describe_folds(title: str, runs: Sequence[Finished]) -> str:
     )
 
 
+def _best(runs: Sequence[Finished]) -> Finished:
+    """The run with the best dev score; of equal ones, the first."""
+    metric = next(filter(METRICS.__contains__, runs[0].result["dev"]))
+    sign = 1 if METRICS[metric].highest_is_best else -1
+    scores = [run.result["dev"][metric] for run in runs]
+    signed = [-math.inf if score is None else sign * score for score in scores]
+    return runs[signed.index(max(signed))]
+
+
 def _scored_split(run: Finished) -> str:
     """The split on which labels and errors are shown: test, if its labels are known."""
     return "test" if METRICS.keys() & run.result.get("test", {}).keys() else "dev"
 
 
-def _of_one_run(title: str, run: Finished) -> list[str]:
+def _of_one_run(title: str, run: Finished, is_alone: bool) -> list[str]:
     """What is right and wrong in the predictions of a run, label by label."""
     split = _scored_split(run)
     scores = run.result[split]
@@ -97,8 +110,9 @@ def _of_one_run(title: str, run: Finished) -> list[str]:
             "between the probability of an answer and how often it is right."
         )
     parts += _errors(run, split)
-    where = f"**{escape(title)}, {split} split, {run.repetition}**"
-    return [where, *parts] if parts else []
+    where = f"{escape(title)}, {split} split, {run.repetition}"
+    where += "" if is_alone else ", the best run on dev"
+    return [f"**{where}**", *parts] if parts else []
 
 
 def _by_label(labels: Mapping[str, Any]) -> str:
@@ -184,9 +198,10 @@ def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
 
 
 def confusion_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
-    """How often each label was taken for each other, for each line of the table."""
+    """How often labels were taken for others, by the best run of each line."""
     rows = []
-    for line, (run, *_) in _by_line(runs).items():
+    for line, own in _by_line(runs).items():
+        run = _best(own)
         split = _scored_split(run)
         counts = run.result[split].get("confusion", ())
         labels = run.config.custom.labels
@@ -200,9 +215,10 @@ def confusion_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
 
 
 def reliability_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
-    """How often the model was right by its confidence, for each line of the table."""
+    """How often answers were right by their probability, of the best run of a line."""
     rows = []
-    for line, (run, *_) in _by_line(runs).items():
+    for line, own in _by_line(runs).items():
+        run = _best(own)
         split = _scored_split(run)
         of_run = {"task": _title(*line), "split": split}
         rows += [{**of_run, **bin} for bin in run.result[split].get("reliability", ())]

@@ -35,18 +35,18 @@ def hold_out(
       UserError: if a label has fewer different texts than there are folds, or all
         examples have one text.
     """
-    share = Fraction(str(config.dev_fraction))
-    shares = [share, 1 - share]
-    if config.folds:
-        shares = [Fraction(1, config.folds)] * config.folds
+    shares = [1] * config.folds
+    if not config.folds:
+        share = Fraction(str(config.dev_fraction))
+        shares = [share.numerator, share.denominator - share.numerator]
     digests = [_text_digest(task, example) for example in examples]
     counts = _count_texts(task, examples, digests)
     for number, name in enumerate(task.target.labels):
-        if len(counts.get(number, ())) < config.folds:
+        if (texts := len(counts.get(number, ()))) < config.folds:
             raise UserError(
-                f"{task.title}: the label {name!r} has {len(counts.get(number, ()))} "
-                "rows with different texts, fewer than config.data.folds="
-                f"{config.folds}, each of which needs one; take fewer folds."
+                f"{task.title}: the label {name!r} has {texts} rows with different "
+                f"texts, fewer than config.data.folds={config.folds}, each of which "
+                "needs one; take fewer folds."
             )
     parts = _divide(counts, shares)
     divided: tuple[list[Example], list[Example]] = ([], [])
@@ -85,7 +85,7 @@ def _count_texts(
 
 
 def _divide(
-    labels: Mapping[int, Counter[str]], shares: Sequence[Fraction]
+    labels: Mapping[int, Counter[str]], shares: Sequence[int]
 ) -> dict[str, int]:
     """The part that each text is in.
 
@@ -95,22 +95,23 @@ def _divide(
     Args:
       labels: as `_count_texts` returns them. A text of several is divided with the
         label that has the fewest texts.
-      shares: of each part.
+      shares: of each part; whole numbers, so that rounding is the same everywhere.
     """
     parts: dict[str, int] = {}
+    one = sum(shares)  # what an example takes of the room in a part
     for _, counts in sorted(labels.items(), key=lambda each: (len(each[1]), each[0])):
         room = [share * counts.total() for share in shares]
         for digest in parts.keys() & counts.keys():
-            room[parts[digest]] -= counts[digest]
+            room[parts[digest]] -= counts[digest] * one
         empty = set(range(len(shares))) - {parts.get(digest) for digest in counts}
         left = sorted(counts.keys() - parts.keys())
         for index, digest in enumerate(left):
-            size = counts[digest]
+            size = counts[digest] * one
             if len(left) - index <= len(empty):
                 part = max(empty)  # a single text is to train on
             else:
-                fitting = (p for p, rows in enumerate(room) if rows >= size - 0.5)
-                part = next(fitting, room.index(max(room)))
+                fitting = [p for p, each in enumerate(room) if each >= size - one // 2]
+                part = fitting[0] if fitting else room.index(max(room))
             parts[digest] = part
             room[part] -= size
             empty.discard(part)

@@ -1,6 +1,8 @@
 """Rows are written one by one; files appear whole or not at all."""
 
 import csv
+import datetime
+import decimal
 import io
 import json
 import math
@@ -250,6 +252,15 @@ def test_an_own_table_of_text_has_empty_cells_and_labels_with_bars(tmp_path):
         ]
     write_own_table(path.with_suffix(".tsv"), {"a\tb": ['"x\ty\n'], "c": [3]}, ".tsv")
     assert path.with_suffix(".tsv").read_text() == 'a b\tc\n"x y \t3\n'
+
+
+def test_numbers_and_dates_of_parquet_are_json(tmp_path):
+    path = epath.Path(tmp_path) / "a.jsonl"
+    columns = {"a": [decimal.Decimal("-1.50")], "b": [datetime.date(2018, 6, 11)]}
+    write_own_table(path, columns, ".jsonl")
+    assert path.read_text() == '{"a": -1.5, "b": "2018-06-11"}\n'
+    write_own_table(path.with_suffix(".csv"), columns, ".csv")
+    assert path.with_suffix(".csv").read_text() == "a,b\n-1.50,2018-06-11\n"
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])

@@ -422,7 +422,10 @@ def test_a_pipeline_labels_batches_as_predict_does(finetuned, tmp_path):
     given |= {"input": str(tmp_path / "new.jsonl"), "output": str(output)}
     values = load_config("", file="predict", **given)
     predict.run(config_lib.load(values.to_dict()), "")
-    expected = [line["probabilities"] for line in read_lines(output)]
+    expected = [
+        {name: line[f"P({name})"] for name in ("negative", "positive")}
+        for line in read_lines(output)
+    ]
 
     run("huggingface", finetuned, tmp_path / "out")
     label = transformers.pipeline("text-classification", str(tmp_path / "out"))

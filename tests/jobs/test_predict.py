@@ -376,11 +376,12 @@ def test_bad_input_is_refused(ask, finetuned, overrides, message):
         ("a.txt", "\n \n", r"a.txt holds no example"),
         ("a.txt", "fine\na\tb", r"a.txt:2: .* but the line holds 2"),
         ("a.jsonl", '{"sentence": "a"}\n{"text": "b"}', r"a.jsonl:2: .*'sentence'"),
-        ("a.jsonl", '{"sentence": ""}', r"No row of .*a.jsonl has text in .* sentence"),
+        ("a.jsonl", '{"sentence": ""}', r"No row of .*a.jsonl' has text in sentence"),
         ("a.jsonl", '{"sentence": [3]}', r"a.jsonl:1: column 'sentence' holds \[3\], "),
         ("a.jsonl", "sentence", r"a.jsonl:1: this is not JSON"),
         ("a.jsonl", "[1]", r"a.jsonl, object 1 of the list: this is 1, not a JSON"),
         ("a.txt", b"fine\ncaf\xe9", r"a.txt:2: byte 0xe9 is not UTF-8"),
+        ("a.txt", "fine\n\u200b", r"a.txt:2: the text in .*'sentence' is empty"),
     ],
     ids=str,
 )

@@ -445,6 +445,31 @@ def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path)
     finetune.run(config, str(tmp_path / "run"))  # finished: inferred alike
 
 
+@pytest.mark.parametrize("data", [{"dev_fraction": 0.25}, {"folds": 4}])
+def test_rows_held_out_are_the_same_for_every_seed(
+    finetune_base, tmp_path, carried_out, capsys, data
+):
+    path = write_tsv(tmp_path / "train.tsv", named(rows("sst2", 32, 0)))
+    held_out = {f"data__{key}": value for key, value in data.items()}
+    seeds = (0, 1)
+    config = custom(finetune_base, {"train": path}, **OWN_TASK, **held_out, seeds=seeds)
+    finetune.run(config, str(tmp_path / "run"))
+    said = capsys.readouterr().out
+    dev = {
+        path.parent.name: json.loads(path.read_text())["content_digests"][
+            "dev examples"
+        ]
+        for path in (tmp_path / "run").glob("*/*/results.json")
+    }
+    parts = len(set(dev.values()))
+    assert (parts, len(dev)) == (data.get("folds", 1), 2 * data.get("folds", 1))
+    assert len({(name[:-1], digest) for name, digest in dev.items()}) == parts
+    assert said.count(f"Held out of {path} as the dev split") == parts
+    assert said.count("Labels, training + dev: 'bad' 12 + 4, 'good' 12 + 4.") == parts
+    finetune.run(config, str(tmp_path / "run"))
+    assert "Nothing to do: all" in capsys.readouterr().out
+
+
 def test_class_weights_favour_a_label(finetune_base, tmp_path, capsys):
     """Of uneven labels, the rare one is predicted where it weighs enough."""
     for seed, split in enumerate(("train", "dev")):

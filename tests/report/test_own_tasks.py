@@ -1,5 +1,7 @@
 """What is shown of runs on tasks of one's own."""
 
+import json
+
 import numpy as np
 import pytest
 from drawn import png, texts
@@ -15,6 +17,8 @@ from gpt1_jax.report.own_tasks import (
     own_results,
     reliability_rows,
 )
+from gpt1_jax.report.runs import read_runs
+from gpt1_jax.report.sections import make_report
 from gpt1_jax.tasks.metrics import score_in_full, with_all_metrics
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example
@@ -84,6 +88,16 @@ def test_the_most_confident_errors_are_shown_with_their_texts(finished):
     many = finished([(0, 2, 0.8)] * 30)
     _, rows = own_results([many]).split("The most confident of 30 errors:")
     assert rows.count("ticket") == 20
+
+
+def test_labels_and_errors_are_of_the_best_run(finished):
+    runs = [finished(RARE[:-1]), finished(RARE[:-2], seed=1)]
+    runs.append(finished(RARE, rows=9, data__max_train_examples=9))
+    text = own_results(runs)
+    assert text.count("**tickets") == 1
+    assert "**tickets, 64 rows, dev split, seed 1, the best run on dev**" in text
+    rows = [row for row in confusion_rows(runs) if row["predicted"] == "hardware"]
+    assert [row["n"] for row in rows] == [1, 5, 8, 0, 5, 8]
 
 
 def test_labels_and_errors_are_of_the_test_split_if_it_has_labels(finished):
@@ -190,3 +204,15 @@ def test_a_reliability_curve_shows_its_calibration_error(finished):
     title = f"tickets, dev\nexpected calibration error {error:.3f}"
     assert axes.get_title() == title
     assert list(axes.lines[1].get_ydata()) == [row["accuracy"] for row in rows]
+
+
+def test_a_report_has_the_pictures_of_each_origin(finished, tmp_path):
+    run = finished(RARE)
+    (run.folder / "results.json").write_text(json.dumps(run.result))
+    other = finished(RARE, init_from="runs/pretrain/other")
+    (other.folder / "results.json").write_text(json.dumps(other.result))
+    report = make_report(read_runs([str(tmp_path)], {}), "", "today")
+    names = [picture.name for picture in report.pictures]
+    expected = ["confusion", "reliability", "confusion_2", "reliability_2"]
+    assert names == expected
+    assert report.pictures[0].rows[0]["task"] == "tickets"

@@ -496,14 +496,31 @@ def test_several_labels_an_example_are_scored_by_label():
 
 
 @pytest.mark.parametrize("metric", ["macro_f1", "balanced_accuracy", "matthews", "f1"])
-def test_intervals_from_counts_are_those_of_the_bootstrap(metric):
-    _, predictions, labels = drawn(2 if metric == "f1" else 4)
-    low, high = interval(metric, predictions, labels)
+def test_intervals_of_labels_are_those_of_the_bootstrap(metric):
+    num_labels = 2 if metric == "f1" else 4
+    probabilities, predictions, labels = drawn(num_labels)
+    task = own_task(*"abcd"[:num_labels])
+    found = score_in_full(task, examples(labels), predictions, probabilities)
+    low, high = found["intervals"][metric]
     error = bootstrap_error(METRICS[metric].formula, predictions, labels, seed=1)
     assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.15)
-    assert (low + high) / 2 == pytest.approx(
-        METRICS[metric](predictions, labels), abs=0.01
-    )
+    assert (low + high) / 2 == pytest.approx(found[metric], abs=0.01)
+
+
+@pytest.mark.parametrize("metric", ["macro_f1", "micro_f1"])
+def test_intervals_of_several_labels_resample_examples(metric):
+    rng = np.random.default_rng(0)
+    true = np.repeat(rng.random((300, 1)) < 0.5, 3, axis=1)  # all labels or none
+    right = np.where(rng.random((300, 1)) < 0.7, 0.9, 0.1)
+    probabilities = np.where(true, right, 1 - right)
+    predictions = probabilities >= 0.5
+    task = own_task("a", "b", "c", multilabel=True, metrics=(metric,))
+    labels = [(0, 1, 2) if row[0] else () for row in true]
+    found = score_in_full(task, examples(labels), predictions, probabilities)
+    low, high = found["intervals"][metric]
+    drawn_again = [rng.integers(0, 300, 300) for _ in range(300)]
+    scores = [METRICS[metric](predictions[k], true[k]) for k in drawn_again]
+    assert (high - low) / 2 == pytest.approx(1.96 * np.std(scores), rel=0.15)
 
 
 def test_intervals_of_losses_are_those_of_a_mean():
