@@ -278,7 +278,7 @@ class SuiteConfig(Section):
             require(
                 not value or value == getattr(SuiteConfig, name),
                 f"config.suite.{name}={value!r} does nothing with config.suite.compare="
-                f"{self.compare!r}; leave it out, or compare "
+                f"{self.compare!r}; leave it out, or set that to "
                 f"{' or '.join(map(repr, comparisons))}.",
             )
 

@@ -219,18 +219,22 @@ def test_the_values_that_a_suite_compares_can_be_set():
         (
             "layer_transfer",
             {"suite__train_sizes": (100,)},
-            ["train_sizes=(100,) does nothing", "'layer_transfer'", "compare 'train_s"],
+            [
+                "train_sizes=(100,) does nothing",
+                "'layer_transfer'",
+                "set that to 'train_s",
+            ],
         ),
         ("sst2", {"suite__train_sizes": (100,)}, ["does nothing", "compare=''; leave"]),
         (
             "sst2",
             {"suite__compare": "train_sizes", "suite__aux_lm_weights": (0.5, 1.0)},
-            ["aux_lm_weights=(0.5, 1.0) does nothing", "compare 'aux_lm_weight'."],
+            ["aux_lm_weights=(0.5, 1.0) does nothing", "set that to 'aux_lm_weight'."],
         ),
         (
             "aux_lm_weight",
             {"suite__lstm_init_from": "lstm"},
-            ["lstm_init_from='lstm' does nothing", "compare 'ablations'."],
+            ["lstm_init_from='lstm' does nothing", "set that to 'ablations'."],
         ),
         (
             "layer_transfer",
