@@ -481,6 +481,7 @@ def test_escapes_do_not_reach_a_terminal_and_files_keep_them(ask, finetuned, tmp
 def test_a_data_frame_gets_columns(finetuned, dev_sentences, caplog):
     """With its index and types kept, and the command's predictions."""
     texts = [dev_sentences[0], None, *dev_sentences[1:], " ", pd.NA]
+    texts = pd.array(texts, dtype="string")  # whose missing values are not even a bool
     frame = pd.DataFrame({" sentence": texts, "n": range(15), "label": "unheard of"})
     frame.index = pd.Index([f"r{number}" for number in range(15)], name="row")
     before, model = frame.copy(), gpt1_jax.load(str(finetuned))
