@@ -6,7 +6,6 @@ colours of the matplotlib style in use; guides are mid-grey, visible on any.
 """
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -120,9 +119,7 @@ def confusion_matrices(rows: Sequence[Mapping[str, Any]]) -> "Figure":
         numbers = counts.to_numpy()
         shares = numbers / numbers.sum(axis=1, keepdims=True).clip(1)
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        labels = [
-            textwrap.shorten(str(label), 20) or str(label)[:20] for label in counts
-        ]
+        labels = [str(label)[:20] for label in counts]
         if len(labels) <= _MOST_NUMBERED:
             ticks = range(len(labels))
             axes.set_xticks(ticks, labels, rotation=45, ha="right", parse_math=False)
