@@ -140,7 +140,7 @@ def prediction_columns(
       task: the task, which names the labels.
       num_rows: of the table.
       examples: those of its rows that have text, each with the number of its row.
-      predictions, probabilities: as `prediction_rows`; [N, 0] without labels.
+      predictions, probabilities: as `gpt1_jax.tasks.transforms.read_outputs`.
 
     Returns:
       "prediction", labels or scores, a tuple of labels if there may be several; and
@@ -155,9 +155,10 @@ def prediction_columns(
     predicted = [by_number.get(number) for number in range(num_rows)]
     num_labels = len(task.target.labels)
     shares = np.full((num_rows, num_labels), np.nan)
-    shares[numbers] = check_numbers(
-        "probabilities", probabilities, examples, num_labels
-    )
+    if num_labels:  # without, they may be of whole scores
+        shares[numbers] = check_numbers(
+            "probabilities", probabilities, examples, num_labels
+        )
     return dict(zip(_added_columns(task), [predicted, *shares.T], strict=True))
 
 
