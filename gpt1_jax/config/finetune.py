@@ -275,13 +275,13 @@ class SuiteConfig(Section):
                     f"config.suite.{name} is empty, but config.suite.compare="
                     f"{self.compare!r} compares its values; name one or more.",
                 )
-                continue
-            require(
-                not value or value == getattr(SuiteConfig, name),
-                f"config.suite.{name}={value!r} does nothing with config.suite.compare="
-                f"{self.compare!r}; leave it out, or set that to "
-                f"{' or '.join(map(repr, comparisons))}.",
-            )
+            else:
+                require(
+                    not value or value == getattr(SuiteConfig, name),
+                    f"config.suite.{name}={value!r} does nothing with "
+                    f"config.suite.compare={self.compare!r}; leave it out, or set that "
+                    f"to {' or '.join(map(repr, comparisons))}.",
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
