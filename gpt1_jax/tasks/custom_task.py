@@ -9,7 +9,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +67,7 @@ def custom_task(config: FinetuneConfig) -> Task:
     if custom.positive:
         positive = custom.labels.index(custom.positive.strip())
     first = "pearson" if scored else "micro_f1" if several else "accuracy"
-    task = Task(
+    return Task(
         name=CUSTOM_TASK,
         title=custom.name or "Custom",
         inputs=Inputs(
@@ -88,8 +88,6 @@ def custom_task(config: FinetuneConfig) -> Task:
         ),
         metrics=custom.metrics or (first,),
     )
-    _check_metrics(task, custom.metrics)
-    return task
 
 
 def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
@@ -199,21 +197,25 @@ def describe_rows(
             f"WARNING: labels with fewer than {_FEW} training examples, which is too "
             f"few to learn or to score: {_first_of(few)}."
         )
-    known: dict[str, str] = {}
-    for name in names:
-        other = known.setdefault(label_key("".join(name.split())), name)
-        if other != name:
-            lines.append(
-                f"WARNING: the labels {other!r} and {name!r} differ only in case, "
-                "blanks or kind; if they mean the same, write them alike."
-            )
+    lines += [
+        f"WARNING: the labels {first!r} and {other!r} differ only in case, blanks or "
+        "kind; if they mean the same, write them alike."
+        for first, other in _alike(names, lambda name: label_key("".join(name.split())))
+    ]
     return lines
 
 
-def _first_of(parts: Sequence[str]) -> str:
+def _first_of(parts: Sequence[str], most: int = _MOST_NAMED) -> str:
     """The parts in one line; of many, the first."""
-    more = f" and {len(parts) - _MOST_NAMED:,} more" if len(parts) > _MOST_NAMED else ""
-    return ", ".join(parts[:_MOST_NAMED]) + more
+    more = f" and {len(parts) - most:,} more" if len(parts) > most else ""
+    return ", ".join(parts[:most]) + more
+
+
+def _alike(labels: Iterable[str], key: Callable[[str], str]) -> list[tuple[str, str]]:
+    """The pairs of labels with one key: the first that has it, and each other."""
+    firsts: dict[str, str] = {}
+    pairs = [(firsts.setdefault(key(label), label), label) for label in labels]
+    return [(first, label) for first, label in pairs if first != label]
 
 
 def _has_scores(custom: CustomTaskConfig) -> bool:
@@ -368,9 +370,16 @@ def _check_class_weights(custom: CustomTaskConfig) -> None:
         )
 
 
-def _check_metrics(task: Task, named: Sequence[str]) -> None:
+def check_metrics(task: Task) -> None:
+    """Refuses metrics that do not suit the labels of the user's own task.
+
+    Only before training: version 1.0 took more of them, and its runs stay usable.
+
+    Raises:
+      UserError: naming the first, and those that do.
+    """
     fitting = fitting_metrics(task)
-    if unfit := [name for name in named if name not in fitting]:
+    if unfit := [name for name in task.metrics if name not in fitting]:
         kind = f"{len(task.target.labels)} labels" if task.target.labels else "scores"
         if task.target.multilabel:
             kind = "any number of labels an example"
@@ -418,7 +427,16 @@ def _infer_labels(
             f"{path} has no labels in its column {column!r}; name another with "
             "--config.custom.label."
         )
-    _refuse_alike(counts)
+    if alike := [
+        f"{counts[other].where}: label {other!a} looks like {first!a} of "
+        f"{counts[first].where}"
+        for first, other in _alike(counts, label_key)
+    ]:
+        raise UserError(
+            f"{_first_of(alike, 3)}, written in another way (case, Unicode form or "
+            "number). Write what is one label alike; if they are different labels, "
+            "list all in --config.custom.labels."
+        )
     if fractions := sorted(filter(_is_fraction, counts)):
         raise UserError(
             f"Column {column!r} of {path} holds numbers such as "
@@ -446,20 +464,6 @@ def _rarer(labels: Sequence[str], counts: Mapping[str, _Count]) -> str:
             number = target.read(Record({target.column: name}, count.where))
             numbers[number] += count.rows
     return labels[0] if numbers[0] < numbers[1] else labels[1]
-
-
-def _refuse_alike(labels: Mapping[str, _Count]) -> None:
-    """Refuses two labels that are hardly meant as two."""
-    known: dict[str, str] = {}
-    for label, count in labels.items():
-        other = known.setdefault(label_key(label), label)
-        if other != label:
-            raise UserError(
-                f"{count.where}: label {label!a} looks like {other!a} of "
-                f"{labels[other].where}, written in another way (case, Unicode form or "
-                "number). Write both alike; if they are two labels, list all in "
-                "--config.custom.labels."
-            )
 
 
 def _is_fraction(label: str) -> bool:

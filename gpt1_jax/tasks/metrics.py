@@ -274,10 +274,11 @@ def score_predictions(
       probabilities: [N, K] of the labels, for metrics that read them.
 
     Returns:
-      `{"n": .., metric: .., ..}`, ready for JSON: first the task's own metrics in
-      their order, then the accuracy if there are labels. If any subset has a name,
-      "subsets" holds the same for each. If examples have one label each, "confusion"
-      counts them: a row for each true label, a column for each predicted one.
+      `{"n": .., metric: .., ..}`, ready for JSON: first the task's own metrics that
+      fit it, in their order, then the accuracy if there are labels. If any subset has
+      a name, "subsets" holds the same for each. If examples have one label each,
+      "confusion" counts them: a row for each true label, a column for each predicted
+      one.
 
     Raises:
       UserError: if there are no examples, labels are missing, or predictions are not
@@ -317,10 +318,14 @@ def _scores(
     true: np.ndarray,
     probabilities: np.ndarray | None,
 ) -> dict[str, Any]:
-    names = [*task.metrics, *(("accuracy",) if task.target.labels else ())]
+    fitting = fitting_metrics(task)
+    if probabilities is None:
+        fitting = [
+            each for each in fitting if METRICS[each].compares != "probabilities"
+        ]
     scores: dict[str, Any] = {"n": len(true)}
-    for name in dict.fromkeys(names):
-        if METRICS[name].compares != "probabilities" or probabilities is not None:
+    for name in dict.fromkeys([*task.metrics, "accuracy"]):
+        if name in fitting:
             values = _compared(task, name, predicted, true, probabilities)
             scores[name] = METRICS[name](*values)
     return scores

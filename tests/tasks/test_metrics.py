@@ -465,6 +465,12 @@ def test_labels_that_are_numbers_correlate_by_their_values():
     assert "spearman" not in found
 
 
+def test_metrics_that_do_not_fit_the_labels_have_no_score():
+    task = own_task("no", "yes", metrics=("pearson", "accuracy"))
+    assert {"accuracy": 1.0}.items() <= evaluate(task, [0, 1], [0, 1]).items()
+    assert "pearson" not in evaluate(task, [0, 1], [0, 1])
+
+
 def test_several_labels_an_example_are_scored_by_label():
     task = own_task("a", "b", "c", multilabel=True, metrics=("micro_f1",))
     labels = [(0,), (0, 1), (), (1,)]
