@@ -275,7 +275,6 @@ def test_impossible_fine_tunings_are_refused_by_name(preset, overrides, parts):
         ("0,1", ("0", "1")),
         ("()", ()),
         ("", ()),
-        (" ", ()),
     ],
 )
 def test_names_may_be_written_with_and_without_brackets(flag, names):

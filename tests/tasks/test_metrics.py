@@ -27,19 +27,21 @@ from gpt1_jax.tasks.metrics import (
     METRICS,
     auc,
     best_threshold,
-    bootstrap_error,
-    calibration_error,
     describe_metric,
     fitting_metrics,
-    interval,
-    reliability,
-    score_in_full,
     score_predictions,
-    standard_error,
     with_all_metrics,
 )
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Inputs, Target, Task
+from gpt1_jax.tasks.uncertainty import (
+    bootstrap_error,
+    calibration_error,
+    interval,
+    reliability,
+    score_in_full,
+    standard_error,
+)
 
 CLASSES = Task(
     name="made_up",
