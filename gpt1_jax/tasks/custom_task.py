@@ -105,15 +105,17 @@ def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
         return config
     labels = custom.labels or (custom.choices if len(custom.choices) > 1 else ())
     path, positive = config.data.train, custom.positive
-    lacks_positive = not positive and custom.head in _OF_ONE_LABEL
-    file = locate(path)
-    is_file = bool(path) and file.exists() and not is_stream(file)  # read only once
     counts: Mapping[str, _Count] = {}
-    if not labels or (len(labels) == 2 and lacks_positive and is_file):
+    if not labels:
         counts = _count_labels(custom, config.data.paths())
-    labels = labels or _infer_labels(counts, custom, path)
-    if counts and len(labels) == 2 and lacks_positive:
-        positive = _rarer(labels, counts)
+        labels = _infer_labels(counts, custom, path)
+    if len(labels) == 2 and not positive and custom.head in _OF_ONE_LABEL:
+        file = locate(path)
+        # A pipe is read only once, and labels that are named need no file.
+        if not counts and path and file.exists() and not is_stream(file):
+            counts = _count_labels(custom, config.data.paths())
+        if counts:
+            positive = _rarer(labels, counts)
     custom = dataclasses.replace(custom, labels=labels, positive=positive)
     return dataclasses.replace(config, custom=custom)
 
@@ -135,12 +137,10 @@ def class_weights(
         return None
     if custom.class_weights != (_BALANCED,):
         return np.asarray(custom.class_weights, np.float32)
-    from sklearn.utils.class_weight import compute_class_weight  # takes a second
-
     labels = np.asarray([example.label for example in train])
-    found, weights = np.unique(labels), np.ones(len(custom.labels), np.float32)
-    weights[found] = compute_class_weight(_BALANCED, classes=found, y=labels)
-    return weights
+    counts = np.bincount(labels, minlength=len(custom.labels))
+    weights = len(labels) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    return weights.astype(np.float32)
 
 
 def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -> str:
@@ -352,8 +352,9 @@ def _check_class_weights(custom: CustomTaskConfig) -> None:
     if not weights:
         return
     key = f"config.custom.class_weights={','.join(weights)!r}"
-    if _has_scores(custom) or custom.head not in _OF_ONE_LABEL:
-        what = "scores" if _has_scores(custom) else f"the head {custom.head!r}"
+    scored = _has_scores(custom)
+    if scored or custom.head not in _OF_ONE_LABEL:
+        what = "scores" if scored else f"the head {custom.head!r}"
         raise UserError(
             f"{key} does not go with {what}: weights are for examples that have one of "
             "several labels; leave it empty."
@@ -407,7 +408,7 @@ def _count_labels(
         labels = None if is_blank(cell) else [cell]
         if custom.head == "multilabel":
             labels = split_labels(cell, record.where)
-        for name in {label_name(each, record.where) for each in labels or ()}:
+        for name in dict.fromkeys(label_name(x, record.where) for x in labels or ()):
             rows, where = counts.get(name, (0, record.where))
             counts[name] = _Count(rows + 1, where)
     return counts
