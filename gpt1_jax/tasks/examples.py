@@ -264,22 +264,25 @@ def _refuse_unusable(task: Task, unusable: Unusable) -> None:
     """Refuses rows that cannot be used, all at once."""
     if not unusable:
         return
+    if len(unusable) == 1:
+        _, error = unusable[0]
+        raise UserError(f"{error}{error.way_out}") from error
+
+    def place(record: Record, error: UnusableRow) -> str:
+        if isinstance(error, UnknownLabel):
+            return f"{record.where} ({brief(record.columns[task.target.column])})"
+        return record.where
+
     kinds: dict[str, Unusable] = {}
     for record, error in unusable:
         kinds.setdefault(error.kind, []).append((record, error))
     parts = []
     for kind, rows in kinds.items():
         record, error = rows[0]
-        message = str(error) + error.way_out
-        if len(unusable) == 1:
-            raise UserError(message) from error
-        places = [record.where for record, _ in rows[:3]]
-        if isinstance(error, UnknownLabel):
-            column = task.target.column
-            places = [f"{r.where} ({brief(r.columns[column])})" for r, _ in rows[:3]]
-        more = ", .." if len(rows) > len(places) else ""
-        message = message.removeprefix(f"{record.where}: ")
-        parts.append(f"{len(rows):,} {kind} at {', '.join(places)}{more}: {message}")
+        places = ", ".join(itertools.starmap(place, rows[:3]))
+        more = ", .." if len(rows) > 3 else ""
+        problem = str(error).removeprefix(f"{record.where}: ") + error.way_out
+        parts.append(f"{len(rows):,} {kind} at {places}{more}: {problem}")
     raise UserError(
         f"{task.title}: {len(unusable):,} rows cannot be used. {' '.join(parts)}"
     )
