@@ -131,6 +131,25 @@ def read_finished(folder: epath.Path) -> Finished | None:
     return Finished(folder, run.config, results) if results else None
 
 
+def first_metric(scores: Mapping[str, Any]) -> str:
+    """The metric that chooses checkpoints: the first in the scores of a split."""
+    return next(filter(METRICS.__contains__, scores))
+
+
+def dev_rank(result: Mapping[str, Any]) -> float:
+    """The first score on the dev split in results.json, higher if it is better."""
+    metric = first_metric(result["dev"])
+    score = result["dev"][metric]
+    if score is None:
+        return -math.inf
+    return score if METRICS[metric].highest_is_best else -score
+
+
+def labelled_split(result: Mapping[str, Any]) -> str:
+    """The split whose scores count most: "test" if its labels are known, or "dev"."""
+    return "test" if METRICS.keys() & result.get("test", {}).keys() else "dev"
+
+
 def kept_run(folder: str) -> str:
     """The one run with a checkpoint below the folder of several runs; or the folder.
 

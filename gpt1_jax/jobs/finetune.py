@@ -53,9 +53,8 @@ from gpt1_jax.parallel.processes import (
     is_main_process,
 )
 from gpt1_jax.report.comparisons import COMPARISONS
-from gpt1_jax.report.figures import confusion_matrices, reliability_curves
 from gpt1_jax.report.loss_plot import plot_loss
-from gpt1_jax.report.own_tasks import confusion_rows, own_results, reliability_rows
+from gpt1_jax.report.own_tasks import own_pictures, own_results
 from gpt1_jax.report.plots import figure_path, save_figure
 from gpt1_jax.report.tables import results_table, score_table
 from gpt1_jax.runs import folder as run_folder
@@ -505,20 +504,11 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
         guess = label_entropy(run.task, train, setup.batches.class_weights)
         plot_loss(folder, "clf_loss", "nats per example", guess, config.figure)
         if run.task.name == CUSTOM_TASK:
-            _draw_own(Finished(folder, config, result))
+            for picture in own_pictures([Finished(folder, config, result)]):
+                path = figure_path(folder, picture.name, config.figure)
+                save_figure(picture.draw, path, picture.rows)
         write_json(folder / RESULTS_FILE, result)
     return result
-
-
-def _draw_own(run: Finished) -> None:
-    """Draws the confusion matrix and the reliability of a task of one's own."""
-    for name, draw, rows in (
-        ("confusion", confusion_matrices, confusion_rows([run])),
-        ("reliability", reliability_curves, reliability_rows([run])),
-    ):
-        if rows:
-            path = figure_path(run.folder, name, run.config.figure)
-            save_figure(functools.partial(draw, rows), path, rows)
 
 
 def _description(config: FinetuneConfig, setup: TaskSetup) -> str:

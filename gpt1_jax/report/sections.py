@@ -29,14 +29,10 @@ from gpt1_jax.report.model_card import (
     list_versions,
     model_card,
 )
-from gpt1_jax.report.own_tasks import (
-    confusion_rows,
-    dev_curves,
-    own_results,
-    reliability_rows,
-)
-from gpt1_jax.report.page import Block, Picture, Report, ReportSection, missing
+from gpt1_jax.report.own_tasks import dev_curves, own_pictures, own_results
+from gpt1_jax.report.page import Block, Report, ReportSection, missing
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, PAPER
+from gpt1_jax.report.plots import Picture
 from gpt1_jax.report.runs import ReportedRuns
 from gpt1_jax.report.tables import (
     IN_COLUMNS,
@@ -66,16 +62,6 @@ _NOTE_ON_ROWS = (
     "transferred; of runs that differ in `data.max_train_examples`, those with the "
     "most. A line holds runs with the same data and settings, but for their seeds; a "
     "task with several lines has no average."
-)
-
-
-_CONFUSION = (
-    "Confusion matrices: examples by true and predicted label. Colours are shares of "
-    "the examples of a true label."
-)
-_RELIABILITY = (
-    "Reliability: how often answers are right, by tenths of their probability. On the "
-    "dashed line both are equal; larger points are of more answers."
 )
 
 
@@ -321,13 +307,9 @@ def _own_results(runs: ReportedRuns) -> list[Block]:
             if re.fullmatch(r" \(\d+\)", name.removeprefix(run.title))
         ]
         blocks += row_differences(numbered)
-        for name, alt, draw, rows in (
-            ("confusion", _CONFUSION, figures.confusion_matrices, confusion_rows),
-            ("reliability", _RELIABILITY, figures.reliability_curves, reliability_rows),
-        ):
-            if found := rows(of_origin):
-                name = _picture_name(name, blocks)
-                blocks.append(Picture(name, alt, functools.partial(draw, found), found))
+        for picture in own_pictures(of_origin):
+            name = _picture_name(picture.name, blocks)
+            blocks.append(picture._replace(name=name))
     return blocks
 
 
