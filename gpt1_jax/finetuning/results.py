@@ -187,6 +187,16 @@ def read_results(run: RunFolder) -> Mapping[str, Any] | None:
     return results
 
 
+def results_of_step(folder: epath.Path, step: int) -> Mapping[str, Any] | None:
+    """The results of a fine-tuned run; None if there are none of this step.
+
+    Raises:
+      ValueError: as `read_results`.
+    """
+    results = read_results(RunFolder(folder))
+    return results if results and results["best_step"] == step else None
+
+
 def _is_scores(value: Any, labelled: bool) -> bool:
     """Whether a value is like what `gpt1_jax.tasks.metrics.score_predictions` returns.
 

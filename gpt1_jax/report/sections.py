@@ -39,8 +39,8 @@ from gpt1_jax.report.tables import (
     paper_table,
     paper_table_notes,
     row_names,
-    row_numbers,
     run_names,
+    runs_by_row,
     score_table,
     tell_apart,
 )
@@ -381,30 +381,17 @@ def row_differences(runs: Sequence[Finished]) -> list[str]:
     Returns:
       A table for each task that has several lines.
     """
-    tasks: dict[str, dict[int, Finished]] = {}
-    for run, number in zip(runs, row_numbers(runs), strict=True):
-        tasks.setdefault(run.task, {}).setdefault(number, run)
     tables = []
-    for rows in tasks.values():
+    for rows in runs_by_row(runs).values():
         if len(rows) > 1:
-            facts = tell_apart([_facts(run) for run in rows.values()])
+            facts = tell_apart([*map(_facts, rows)])
             if len({tuple(each.values()) for each in facts}) < len(rows):
-                digests = [saved_digests(run.result).items() for run in rows.values()]
-                contents = [
-                    {
-                        f"content of {escape(k)}": v[:12]
-                        for k, v in each
-                        if k != "origin"
-                    }
-                    for each in digests
-                ]
-                facts = [
-                    f | c for f, c in zip(facts, tell_apart(contents), strict=True)
-                ]
+                contents = tell_apart([*map(_contents, rows)])
+                facts = [f | c for f, c in zip(facts, contents, strict=True)]
             title = escape(rows[0].title)
             body = [
-                [f"{title} ({number + 1})", *map(_value, each.values())]
-                for number, each in zip(rows, facts, strict=True)
+                [f"{title} ({number})", *map(_value, each.values())]
+                for number, each in enumerate(facts, 1)
             ]
             header = ["what differs", *facts[0]]
             tables.append(markdown_table(header, body, text_columns=len(header)))
@@ -420,6 +407,12 @@ def _facts(run: Finished) -> dict[str, Any]:
         "test examples": run.result.get("test", {}).get("n"),
         **{k: v for k, v in settings if not k.startswith(IN_COLUMNS)},
     }
+
+
+def _contents(run: Finished) -> dict[str, str]:
+    """The beginnings of the content digests of a run's examples."""
+    digests = saved_digests(run.result).items()
+    return {f"content of {escape(k)}": v[:12] for k, v in digests if k != "origin"}
 
 
 def _comparison(runs: ReportedRuns, compared: Comparison) -> ReportSection:
