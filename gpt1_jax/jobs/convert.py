@@ -413,8 +413,8 @@ def _transformers_notes(
 
 def _describe_use(task: Task, trained: TrainedRun, max_seq_len: int) -> str:
     """The README on the head: how to call it, its labels, its score, its cuts."""
-    names, formats, code = output_names(task), task.inputs.formats, ""
-    notes = []
+    names, formats = output_names(task), task.inputs.formats
+    code, notes = "", []
     if not task.inputs.choices:
         columns = [f"{{{column}}}" for column in task.inputs.text]
         given, *pair = (

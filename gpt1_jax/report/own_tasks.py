@@ -222,19 +222,13 @@ def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
         found = {}
         for run in line.runs:
             records = read_metrics(run.folder / METRICS_FILE)
-            known = [r for r in records if r.get(key) is not None]
-            if known:
-                steps = [record["step"] for record in known]
-                found[run.repetition] = steps, [record[key] for record in known]
-        levels = {
-            "most frequent label": _baseline_scores(first, "dev", "majority"),
-            "bag of words": _baseline_scores(first, "dev", "bag_of_words"),
-        }
-        beaten = {
-            name: scores[metric]
-            for name, scores in levels.items()
-            if scores.get(metric) is not None
-        }
+            points = [(r["step"], r[key]) for r in records if r.get(key) is not None]
+            if points:
+                steps, values = zip(*points, strict=True)
+                found[run.repetition] = steps, values
+        named = {"most frequent label": "majority", "bag of words": "bag_of_words"}
+        levels = {k: _baseline_scores(first, "dev", v) for k, v in named.items()}
+        beaten = {k: v[metric] for k, v in levels.items() if v.get(metric) is not None}
         title = title_with_metric(line.title, first, metric)
         if found:
             curves.append(DevScores(title, metric, found, beaten))
@@ -255,16 +249,14 @@ _RELIABILITY = (
 
 def own_pictures(runs: Sequence[Finished]) -> list[Picture]:
     """The confusion matrices and the reliability of runs, those that there are."""
-    confusion, reliability = confusion_rows(runs), reliability_rows(runs)
-    found = (
-        ("confusion", _CONFUSION, confusion_matrices, confusion),
-        ("reliability", _RELIABILITY, reliability_curves, reliability),
-    )
-    return [
-        Picture(name, alt, functools.partial(draw, rows), rows)
-        for name, alt, draw, rows in found
-        if rows
-    ]
+    pictures = []
+    for name, alt, draw, rows in (
+        ("confusion", _CONFUSION, confusion_matrices, confusion_rows(runs)),
+        ("reliability", _RELIABILITY, reliability_curves, reliability_rows(runs)),
+    ):
+        if rows:
+            pictures.append(Picture(name, alt, functools.partial(draw, rows), rows))
+    return pictures
 
 
 def confusion_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
@@ -305,9 +297,8 @@ def _rows(line: _Line) -> Iterable[tuple[str, list[str]]]:
     """The metrics and rows of a line, by split."""
     runs = line.runs
     for split in ("dev", "test"):
-        scores = [run.result.get(split) or {} for run in runs]
-        majority = [_baseline_scores(run, split, "majority") for run in runs]
-        bag_of_words = [_baseline_scores(run, split, "bag_of_words") for run in runs]
+        scores = [run.result.get(split, {}) for run in runs]
+        numbers = [each["n"] for each in scores if each]
         for metric in filter(METRICS.__contains__, scores[0]):
             cells = [
                 escape(line.name),
@@ -315,9 +306,9 @@ def _rows(line: _Line) -> Iterable[tuple[str, list[str]]]:
                 escape(metric_name(runs[0], metric)),
                 split,
                 _score(scores, metric),
-                _baseline(majority, metric),
-                _baseline(bag_of_words, metric),
-                _number(scores),
+                _baseline(runs, split, "majority", metric),
+                _baseline(runs, split, "bag_of_words", metric),
+                f"{statistics.median_low(numbers):,}",
             ]
             yield metric, cells
 
@@ -333,9 +324,9 @@ def _values(scores: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
     return [METRICS[metric].shown(value) for value in known if value is not None]
 
 
-def _baseline(scores: Iterable[Mapping[str, Any]], metric: str) -> str:
+def _baseline(runs: Sequence[Finished], split: str, name: str, metric: str) -> str:
     """The score of a baseline; it has a spread if it is not the same for all runs."""
-    values = _values(scores, metric)
+    values = _values([_baseline_scores(run, split, name) for run in runs], metric)
     return spread(values if len(set(values)) > 1 else values[:1], metric)
 
 
@@ -357,25 +348,17 @@ def _with_ends(value: float | None, ends: Sequence[float] | None, metric: str) -
     return f"{text} ({' to '.join(between)})" if between else text
 
 
-def _number(scores: Iterable[Mapping[str, Any]]) -> str:
-    counts = [each["n"] for each in scores if each]
-    return f"{statistics.median_low(counts):,}" if counts else "-"
-
-
 def _confusion(run: Finished, scores: Mapping[str, Any]) -> str:
     """How often each label was taken for each other; none of scores or many labels."""
     counts = scores.get("confusion", ())
     labels = [escape(label) for label in run.config.custom.labels]
     if not 0 < len(counts) == len(labels) <= _MOST_LABELS:
         return ""
-    rows = [
-        [
-            labels[true],
-            *(f"**{n:,}**" if k == true else f"{n:,}" for k, n in enumerate(row)),
-            f"{sum(row):,}",
-        ]
-        for true, row in enumerate(counts)
-    ]
+    rows = []
+    for true, row in enumerate(counts):
+        cells = [f"{n:,}" for n in (*row, sum(row))]
+        cells[true] = f"**{cells[true]}**"
+        rows.append([labels[true], *cells])
     header = ["true label", *(f"as {label}" for label in labels), "all"]
     table = markdown_table(header, rows, text_columns=1)
     return f"Examples by true label (lines) and predicted, right ones bold:\n\n{table}"
