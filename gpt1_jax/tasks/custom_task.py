@@ -108,7 +108,8 @@ def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
     labels = custom.labels or (custom.choices if len(custom.choices) > 1 else ())
     path, positive = config.data.train, custom.positive
     lacks_positive = not positive and custom.head in _OF_ONE_LABEL
-    is_file = bool(path) and not is_stream(locate(path))  # which is read only once
+    file = locate(path)
+    is_file = bool(path) and file.exists() and not is_stream(file)  # read only once
     counts: Mapping[str, _Count] = {}
     if not labels or (len(labels) == 2 and lacks_positive and is_file):
         counts = _count_labels(custom, config.data.paths())

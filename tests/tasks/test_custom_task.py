@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import pytest
 from tiny_tasks import finetune_config
@@ -627,9 +628,14 @@ def test_a_positive_class_that_is_no_label_is_refused():
         select_tasks(custom_config(positive="maybe"))
 
 
-def test_a_run_without_a_positive_class_has_f1_of_its_second_label():
-    """As up to version 1.0."""
+def test_a_run_without_a_positive_class_has_f1_of_its_second_label(tmp_path):
+    """As up to version 1.0, or if the training file is gone or is read only once."""
     assert find_task(custom_config()).target.positive == 1
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    for train in (pipe, tmp_path / "gone.csv"):
+        (task,), _ = select_tasks(custom_config(train))
+        assert task.target.positive == 1
 
 
 # --- lines on labels and held-out rows ------------------------------------------
