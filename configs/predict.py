@@ -2,12 +2,13 @@
 
     python -m gpt1_jax.main --config=configs/predict.py \
         --config.init_from=runs/finetune/sst2 --config.text='a warm , funny film'
-    ... --config.input=reviews.txt --config.output=labels.jsonl
+    ... --config.input=reviews.csv --config.output=labels.csv
 
 An input line holds the texts of one example, separated by tabs: the task's columns in
-order, then its choices. A .jsonl file has an object on each line, and a .tsv or .csv
-file has a header; both use the task's column names. The output repeats a column idx, id
-or index. "-" is standard input, as lines or JSON lines.
+order, then its choices. A file of rows (.jsonl, .json, .tsv, .csv or .parquet) uses the
+task's column names; the output (.jsonl, .tsv, .csv or .parquet) has all its columns, then
+the prediction and the probability of each label. "-" is standard input, as lines or JSON
+lines.
 """
 
 import ml_collections

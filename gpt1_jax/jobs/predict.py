@@ -178,7 +178,7 @@ def _say_scores(
         number = has.sum(axis=0)
         right = (has & as_booleans(predicted, len(labels))).sum(axis=0)
         there = sorted(np.flatnonzero(number), key=lambda k: right[k] / number[k])
-        recall = [f"{labels[k]} {right[k]:,} of {number[k]:,}" for k in there]
+        recall = [f"{labels[k]!r} {right[k]:,} of {number[k]:,}" for k in there]
         if len(recall) > _MOST_LABELS:
             recall = [*recall[:_MOST_LABELS], ".."]
         say(f"Recall, lowest first: {', '.join(recall)}", beside_output=True)

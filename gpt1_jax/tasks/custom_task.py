@@ -180,13 +180,13 @@ def describe_rows(
             f"Held out of {data.train} as the dev split{fold}: {len(dev):,} rows, "
             "chosen by text and label, the same for every seed and order of rows."
         )
-    if not names or task.inputs.choices:
+    if not names:
         return lines
     of_each = (split.sum(axis=0, dtype=int) for split in (train, dev))
     counts = [*zip(names, *of_each, strict=True)]
     said = _first_of([f"{name!r} {n:,} + {of_dev:,}" for name, n, of_dev in counts])
     about = ""
-    if len(names) == 2:
+    if len(names) == 2 and not task.inputs.choices:
         positive = names[task.target.positive]
         about = f" F1 is of {positive!r} (--config.custom.positive)."
     if task.target.multilabel:

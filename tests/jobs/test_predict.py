@@ -241,7 +241,7 @@ def test_a_file_with_labels_is_scored(ask, finetuned, tables, dev_sentences, tmp
     assert said == scores
     confusion = json.loads((finetuned / "results.json").read_text())["dev"]["confusion"]
     parts = [
-        (right / sum(row), f"{name} {right} of {sum(row)}")
+        (right / sum(row), f"{name!r} {right} of {sum(row)}")
         for name, row, right in zip(
             ("negative", "positive"), confusion, np.diag(confusion), strict=True
         )
@@ -464,7 +464,9 @@ def test_several_labels_a_row_are_predicted_and_scored(ask, finetune_base, tmp_p
         output = tmp_path / f"out{suffix}"
         ask(tmp_path / "run", input=str(dev), output=str(output))
         assert re.search(r"the 12 rows with labels: .*micro_f1 0\.\d{4}", ask.said)
-        assert re.search(r"Recall, lowest first: [ab] \d of 6, [ab] \d of 6", ask.said)
+        assert re.search(
+            r"Recall, lowest first: '[ab]' \d of 6, '[ab]' \d of 6", ask.said
+        )
         for _, row in read_rows(output):
             assert list(row) == ["text", "tags", *names]
             likely = [name for name in "ab" if float(row[f"P({name})"]) >= 0.5]
