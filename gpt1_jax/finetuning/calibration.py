@@ -9,11 +9,10 @@ from scipy import optimize
 
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.finetuning.predictor import mean_loss
-from gpt1_jax.finetuning.results import damaged_results, read_results
+from gpt1_jax.finetuning.results import damaged_results, results_of_step
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.run_folder import RunFolder
 
 TEMPERATURE = "temperature"  # in results.json, of the step that it scores
 _RANGE = (0.1, 10.0)  # where all labels are right, none is the lowest
@@ -49,8 +48,8 @@ def calibrated(run: TrainedRun) -> TrainedRun:
     """
     if not isinstance(run.config, FinetuneConfig) or not run.config.custom.calibrate:
         return run
-    results = read_results(RunFolder(run.folder))
-    if results is None or results["best_step"] != run.step:
+    results = results_of_step(run.folder, run.step)
+    if results is None:
         say(
             f"The probabilities of step {run.step:,} are not calibrated; those of a "
             "finished run's best step are.",

@@ -146,17 +146,17 @@ def prediction_columns(
       "prediction", labels or scores, a tuple of labels if there may be several; and
       for each label "P(LABEL)", floats.
     """
-    numbers = [example.number for example in examples]
-    answers = [
-        tuple(answer) if isinstance(answer, list) else answer
-        for answer in name_predictions(task, examples, predictions)
-    ]
-    by_number = dict(zip(numbers, answers, strict=True))
-    predicted = [by_number.get(number) for number in range(num_rows)]
+    answers = {
+        example.number: tuple(answer) if isinstance(answer, list) else answer
+        for example, answer in zip(
+            examples, name_predictions(task, examples, predictions), strict=True
+        )
+    }
+    predicted = [answers.get(number) for number in range(num_rows)]
     num_labels = len(task.target.labels)
     shares = np.full((num_rows, num_labels), np.nan)
     if num_labels:  # without, they may be of whole scores
-        shares[numbers] = check_numbers(
+        shares[list(answers)] = check_numbers(
             "probabilities", probabilities, examples, num_labels
         )
     return dict(zip(_added_columns(task), [predicted, *shares.T], strict=True))

@@ -131,6 +131,25 @@ def read_finished(folder: epath.Path) -> Finished | None:
     return Finished(folder, run.config, results) if results else None
 
 
+def first_metric(scores: Mapping[str, Any]) -> str:
+    """The metric that chooses checkpoints: the first in the scores of a split."""
+    return next(filter(METRICS.__contains__, scores))
+
+
+def dev_rank(result: Mapping[str, Any]) -> float:
+    """The first score on the dev split in results.json, higher if it is better."""
+    metric = first_metric(result["dev"])
+    score = result["dev"][metric]
+    if score is None:
+        return -math.inf
+    return score if METRICS[metric].highest_is_best else -score
+
+
+def labelled_split(result: Mapping[str, Any]) -> str:
+    """The split whose scores count most: "test" if its labels are known, or "dev"."""
+    return "test" if METRICS.keys() & result.get("test", {}).keys() else "dev"
+
+
 def kept_run(folder: str) -> str:
     """The one run with a checkpoint below the folder of several runs; or the folder.
 
@@ -166,6 +185,16 @@ def read_results(run: RunFolder) -> Mapping[str, Any] | None:
     if not isinstance(results.get(DIGESTS), dict):
         raise damaged_results(file, f"{DIGESTS!r} of another kind")
     return results
+
+
+def results_of_step(folder: epath.Path, step: int) -> Mapping[str, Any] | None:
+    """The results of a fine-tuned run; None if there are none of this step.
+
+    Raises:
+      ValueError: as `read_results`.
+    """
+    results = read_results(RunFolder(folder))
+    return results if results and results["best_step"] == step else None
 
 
 def _is_scores(value: Any, labelled: bool) -> bool:

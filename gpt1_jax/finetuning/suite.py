@@ -12,12 +12,16 @@ from gpt1_jax.config.checks import CONTENT, marked_keys
 from gpt1_jax.config.finetune import FinetuneConfig, Variants
 from gpt1_jax.data.files import find_files
 from gpt1_jax.data.progress import Bar
-from gpt1_jax.finetuning.results import Finished, read_finished, read_results
+from gpt1_jax.finetuning.results import (
+    Finished,
+    dev_rank,
+    read_finished,
+    read_results,
+)
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.resume import begin_run, changed_keys, saved_digests
 from gpt1_jax.runs.run_folder import RunFolder
-from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 
@@ -173,10 +177,9 @@ def finished(results: Sequence[Result]) -> list[Finished]:
 
 def best_runs(results: Sequence[Result]) -> list[SuiteRun]:
     """The run of each task with the best dev score; of equal ones, the first."""
-    found: dict[str, tuple[float, SuiteRun]] = {}
+    best: dict[str, Result] = {}
     for run, result in results:
-        name, metric = run.task.name, run.task.metrics[0]
-        score = result["dev"][metric] * (1 if METRICS[metric].highest_is_best else -1)
-        if name not in found or score > found[name][0]:
-            found[name] = (score, run)
-    return [run for _, run in found.values()]
+        _, before = best.setdefault(run.task.name, (run, result))
+        if dev_rank(result) > dev_rank(before):
+            best[run.task.name] = (run, result)
+    return [run for run, _ in best.values()]

@@ -31,7 +31,7 @@ from gpt1_jax.data.files import (
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.calibration import TEMPERATURE, calibrated
-from gpt1_jax.finetuning.results import read_results
+from gpt1_jax.finetuning.results import labelled_split, results_of_step
 from gpt1_jax.interop import (
     foreign,
     hugging_face,
@@ -55,7 +55,6 @@ from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.pretrained import read_pretrained
-from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import find_task
@@ -414,19 +413,19 @@ def _transformers_notes(
 
 def _describe_use(task: Task, trained: TrainedRun, max_seq_len: int) -> str:
     """The README on the head: how to call it, its labels, its score, its cuts."""
-    names, code = output_names(task), ""
-    notes = [f"Labels: {', '.join(map(repr, names))}."] if names else []
+    names, formats = output_names(task), task.inputs.formats
+    code, notes = "", []
     if not task.inputs.choices:
-        columns = tuple(f"{{{column}}}" for column in task.inputs.text)
-        texts = [
-            json.dumps(text, ensure_ascii=False)
-            for text in task.inputs.formats or columns
-        ]
-        given = texts[0]
-        if len(texts) > 1:
-            given = f'{{"text": {texts[0]}, "text_pair": {texts[1]}}}'
+        columns = [f"{{{column}}}" for column in task.inputs.text]
+        given, *pair = (
+            json.dumps(text, ensure_ascii=False) for text in formats or columns
+        )
+        if pair:
+            given = f'{{"text": {given}, "text_pair": {pair[0]}}}'
         code = _CLASSIFYING.format(given=given)
-        notes.insert(0, "Braces stand for columns of the examples.")
+        notes.append("Braces stand for columns of the examples.")
+    if names:
+        notes.append(f"Labels: {', '.join(map(repr, names))}.")
     if task.target.multilabel:
         notes.append("Each label with a score of at least 0.5 applies to the text.")
     elif names and not task.target.labels:
@@ -435,7 +434,7 @@ def _describe_use(task: Task, trained: TrainedRun, max_seq_len: int) -> str:
             "softmax of the outputs."
         )
     notes += _score_notes(task, trained)
-    if formats := task.inputs.formats:
+    if formats:
         is_or_are = "The text is" if len(formats) == 1 else "The two texts are"
         notes.append(f"{is_or_are} {' and '.join(map(repr, formats))}.")
     start = trained.tokenizer.vocab_size
@@ -452,16 +451,15 @@ def _describe_use(task: Task, trained: TrainedRun, max_seq_len: int) -> str:
 
 def _score_notes(task: Task, trained: TrainedRun) -> list[str]:
     """The score of the exported step, if its run has finished, and its temperature."""
-    results = read_results(RunFolder(trained.folder))
-    if results is None or results["best_step"] != trained.step:
+    results = results_of_step(trained.folder, trained.step)
+    if results is None:
         return []
     metric, notes = task.metrics[0], []
-    split = "dev" if results.get("test", {}).get(metric) is None else "test"
-    if (value := results[split].get(metric)) is not None:
+    split = labelled_split(results)
+    scores = results[split]
+    if (value := scores.get(metric)) is not None:
         shown = spread([METRICS[metric].shown(value)], metric)
-        notes = [
-            f"Score on {results[split]['n']:,} {split} examples: {metric} {shown}."
-        ]
+        notes = [f"Score on {scores['n']:,} {split} examples: {metric} {shown}."]
     if TEMPERATURE in results:
         notes.append(
             "The probabilities are calibrated: the outputs are divided by the "

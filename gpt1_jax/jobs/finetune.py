@@ -36,6 +36,7 @@ from gpt1_jax.finetuning.results import (
     FILE_DIGESTS,
     TEST_BASELINES,
     Finished,
+    labelled_split,
     predictions_file,
 )
 from gpt1_jax.finetuning.steps import Batch, make_batch, make_finetune_step
@@ -53,9 +54,8 @@ from gpt1_jax.parallel.processes import (
     is_main_process,
 )
 from gpt1_jax.report.comparisons import COMPARISONS
-from gpt1_jax.report.figures import confusion_matrices, reliability_curves
 from gpt1_jax.report.loss_plot import plot_loss
-from gpt1_jax.report.own_tasks import confusion_rows, own_results, reliability_rows
+from gpt1_jax.report.own_tasks import own_pictures, own_results
 from gpt1_jax.report.plots import figure_path, save_figure
 from gpt1_jax.report.tables import results_table, score_table
 from gpt1_jax.runs import folder as run_folder
@@ -504,20 +504,11 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
         guess = label_entropy(run.task, train, setup.batches.class_weights)
         plot_loss(folder, "clf_loss", "nats per example", guess, config.figure)
         if run.task.name == CUSTOM_TASK:
-            _draw_own(Finished(folder, config, result))
+            for picture in own_pictures([Finished(folder, config, result)]):
+                path = figure_path(folder, picture.name, config.figure)
+                save_figure(picture.draw, path, picture.rows)
         write_json(folder / RESULTS_FILE, result)
     return result
-
-
-def _draw_own(run: Finished) -> None:
-    """Draws the confusion matrix and the reliability of a task of one's own."""
-    for name, draw, rows in (
-        ("confusion", confusion_matrices, confusion_rows([run])),
-        ("reliability", reliability_curves, reliability_rows([run])),
-    ):
-        if rows:
-            path = figure_path(run.folder, name, run.config.figure)
-            save_figure(functools.partial(draw, rows), path, rows)
 
 
 def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
@@ -605,49 +596,46 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
     }
     if config.data.fold:
         result["fold"] = config.data.fold
-    for name in ("dev", "test"):
-        if name in splits:
-            logits = setup.predict(best.params, splits[name])
-            if config.custom.calibrate:
-                logits = _calibrate(task, name, splits[name], logits, result)
-            result[name] = _report(run, name, splits[name].examples, logits)
+    scored = {name: splits[name] for name in ("dev", "test") if name in splits}
+    logits = {k: setup.predict(best.params, split) for k, split in scored.items()}
+    if config.custom.calibrate:
+        result |= _calibrate(task, scored, logits)
+    temperature = result.get(TEMPERATURE, 1.0)
+    for name, split in scored.items():
+        result[name] = _report(run, name, split.examples, logits[name] / temperature)
     if is_own:
         score_words = fit_bag_of_words(compared, train)
         result["bag_of_words"] = score_words and score_words(dev)
-        if "test" in result and "scores" not in result["test"]:  # labels are known
+        if labelled_split(result) == "test":
             test = splits["test"].examples
             result[TEST_BASELINES] = {
                 "majority": majority_baseline(compared, train, test),
                 "bag_of_words": score_words and score_words(test),
             }
     if sample := _train_sample(config, setup.data):
-        logits = setup.predict(best.params, sample) / result.get(TEMPERATURE, 1.0)
-        outputs = read_outputs(task, logits)
+        outputs = read_outputs(task, setup.predict(best.params, sample) / temperature)
         result["train"] = score_predictions(task, sample.examples, *outputs)
     return result
 
 
 def _calibrate(
     task: Task,
-    name: str,
-    split: EncodedExamples,
-    logits: np.ndarray,
-    result: dict[str, Any],
-) -> np.ndarray:
-    """The calibrated logits of a split; dev is the first, to fit the temperature.
+    splits: Mapping[str, EncodedExamples],
+    logits: Mapping[str, np.ndarray],
+) -> dict[str, Any]:
+    """The temperature that fits dev, and the calibration errors of splits without it.
 
-    The temperature is added to the results, and the calibration error of each split
-    without it.
+    Both are named as in results.json.
     """
-    if name == "dev":
-        several = task.target.multilabel
-        result[TEMPERATURE] = fit_temperature(logits, split.targets, several)
-        result[ERROR_BEFORE] = {}
-    if all(example.label is not None for example in split.examples):
-        _, shares = read_outputs(task, logits)
-        labels = true_labels(task, split.examples)
-        result[ERROR_BEFORE][name] = calibration_error(labels, shares)
-    return logits / result[TEMPERATURE]
+    dev, several = splits["dev"], task.target.multilabel
+    errors = {}
+    for name, split in splits.items():
+        if all(example.label is not None for example in split.examples):
+            _, shares = read_outputs(task, logits[name])
+            labels = true_labels(task, split.examples)
+            errors[name] = calibration_error(labels, shares)
+    temperature = fit_temperature(logits["dev"], dev.targets, several)
+    return {TEMPERATURE: temperature, ERROR_BEFORE: errors}
 
 
 def _best_step(folder: epath.Path) -> int:

@@ -179,23 +179,22 @@ def _say_scores(
         right = (has & as_booleans(predicted, len(labels))).sum(axis=0)
         there = sorted(np.flatnonzero(number), key=lambda k: right[k] / number[k])
         recall = [f"{labels[k]} {right[k]:,} of {number[k]:,}" for k in there]
-        recall[_MOST_LABELS:] = [".."] * (len(recall) > _MOST_LABELS)
+        if len(recall) > _MOST_LABELS:
+            recall = [*recall[:_MOST_LABELS], ".."]
         say(f"Recall, lowest first: {', '.join(recall)}", beside_output=True)
 
 
 def _printed(
     task: Task, added: Mapping[str, Sequence[Any]], examples: Sequence[Example]
 ) -> Iterator[list[str]]:
-    """Rows to print: the prediction, its probabilities and the text."""
+    """Rows to print: the prediction, its probabilities and the text, or nothing."""
     labels = task.target.labels
-    answers, *shares = added.values()
-    texts = [""] * len(answers)
-    for example in examples:
-        texts[example.number] = " ".join(" | ".join(example.text).split())
+    texts = {each.number: " ".join(" | ".join(each.text).split()) for each in examples}
     yield ["label" if labels else "score", *list(added)[1:], "text"]
-    for answer, *row, text in zip(answers, *shares, texts, strict=True):
-        if answer is None:
-            yield [""] * (1 + len(row)) + [text]
+    for number, (answer, *shares) in enumerate(zip(*added.values(), strict=True)):
+        if number not in texts:
+            yield [""] * (len(added) + 1)
             continue
         shown = "|".join(answer) if isinstance(answer, tuple) else answer
-        yield [shown if labels else f"{answer:.3f}", *(f"{p:.4f}" for p in row), text]
+        shown = shown if labels else f"{answer:.3f}"
+        yield [shown, *(f"{share:.4f}" for share in shares), texts[number]]

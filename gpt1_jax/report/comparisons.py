@@ -260,11 +260,9 @@ class Comparison(NamedTuple):
                     label=f"{_cell(name)} {_BY[self.by]}",
                 )
             names = [f"{setting:,g}" for setting in settings]
-            if self.scale == "log":  # where they may be close, and others in between
-                axes.set_xticks(settings, names, rotation=45)
-                axes.minorticks_off()
-            else:
-                axes.set_xticks(settings, names)
+            # On a logarithmic axis they may be close, and minor ticks between them.
+            axes.set_xticks(settings, names, rotation=45 if self.scale == "log" else 0)
+            axes.minorticks_off()
             name_panel(axes, title, self.label, metric)
         return figure
 

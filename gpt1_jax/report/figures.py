@@ -15,9 +15,11 @@ from gpt1_jax.report.plots import GUIDE, LINES, MARKERS, label_updates, new_figu
 from gpt1_jax.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_MOST_NUMBERED = 20  # labels of a confusion matrix with numbers and names
 Curve = tuple[Sequence[int], Sequence[float]]  # tokens or updates, and values
 
 # --- losses ---------------------------------------------------------------------
@@ -99,23 +101,19 @@ def dev_score_rows(tasks: Sequence[DevScores]) -> list[dict[str, Any]]:
     return rows
 
 
-_MOST_NUMBERED = 20  # labels of a confusion matrix with numbers and names
-
-
 def confusion_matrices(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     """Draws confusion matrices, a panel a task, from `own_tasks.confusion_rows`.
 
     Colours are shares of the examples of a true label; numbers are examples.
     """
-    import pandas as pd
-
-    panels, size = [], 0.0
-    for title, own in pd.DataFrame(rows).groupby(["task", "split"], sort=False):
-        counts = own.pivot_table("n", "true", "predicted", sort=False)
-        panels.append((", ".join(title), counts))
-        size = max(size, 1.6 + 0.45 * min(len(counts), _MOST_NUMBERED))
-    figure, grid = make_panels(len(panels), size + 0.6, size)
-    for axes, (title, counts) in zip(grid, panels, strict=True):
+    matrices = [
+        (title, own.pivot_table("n", "true", "predicted", aggfunc="sum", sort=False))
+        for title, own in _by_split(rows)
+    ]
+    most = max(len(counts) for _, counts in matrices)
+    size = 1.6 + 0.45 * min(most, _MOST_NUMBERED)
+    figure, panels = make_panels(len(matrices), size + 0.6, size)
+    for axes, (title, counts) in zip(panels, matrices, strict=True):
         numbers = counts.to_numpy()
         shares = numbers / numbers.sum(axis=1, keepdims=True).clip(1)
         axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
@@ -126,7 +124,7 @@ def confusion_matrices(rows: Sequence[Mapping[str, Any]]) -> "Figure":
             axes.set_yticks(ticks, labels, parse_math=False)
             for (true, predicted), share in np.ndenumerate(shares):
                 colour = "white" if share > 0.5 else "black"
-                text = f"{int(numbers[true, predicted]):,}"
+                text = f"{numbers[true, predicted]:,}"
                 place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
                 axes.text(predicted, true, text, color=colour, **place)
         axes.set(xlabel="predicted label", ylabel="true label")
@@ -140,9 +138,7 @@ def reliability_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     Args:
       rows: as `own_tasks.reliability_rows` gives them.
     """
-    import pandas as pd
-
-    groups = list(pd.DataFrame(rows).groupby(["task", "split"], sort=False))
+    groups = _by_split(rows)
     figure, panels = make_panels(len(groups), 3.4, 3.4)
     for axes, (title, own) in zip(panels, groups, strict=True):
         axes.plot([0, 1], [0, 1], color=GUIDE, linestyle="--")
@@ -153,10 +149,18 @@ def reliability_curves(rows: Sequence[Mapping[str, Any]]) -> "Figure":
         error = (share * (own["confidence"] - own["accuracy"]).abs()).sum()
         axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.set(xlabel="probability of the answer", ylabel="share that is right")
-        name = f"{', '.join(title)}\nexpected calibration error {error:.3f}"
+        name = f"{title}\nexpected calibration error {error:.3f}"
         axes.set_title(name, parse_math=False)
         axes.grid(alpha=0.3)
     return figure
+
+
+def _by_split(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, "pd.DataFrame"]]:
+    """The rows of each split of a task, with the title of their panel."""
+    import pandas as pd
+
+    groups = pd.DataFrame(rows).groupby(["task", "split"], sort=False)
+    return [(", ".join(names), own) for names, own in groups]
 
 
 def make_panels(

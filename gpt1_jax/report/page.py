@@ -3,8 +3,8 @@
 import base64
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jinja2
 import markupsafe
@@ -15,12 +15,9 @@ from markdown_it.token import Token
 
 from gpt1_jax.data.files import remove_partial, write_whole
 from gpt1_jax.report.markdown import code_block, escape
-from gpt1_jax.report.plots import DARK, LIGHT, render_figure, save_figure
+from gpt1_jax.report.plots import DARK, LIGHT, Picture, render_figure, save_figure
 from gpt1_jax.runs.folder import NAMES
 from gpt1_jax.runs.outputs import check_output
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HTML_FILE, MARKDOWN_FILE, PLOTS = "report.html", "report.md", "plots"
 _PACKAGE = "gpt1_jax.report"
@@ -29,15 +26,6 @@ _PICTURES = (
     *("pretraining", "finetuning", "confusion", "reliability"),
     *("layer_transfer", "aux_lm_weight"),
 )
-
-
-class Picture(NamedTuple):
-    """A block that is a figure."""
-
-    name: str  # of its file, without the ending
-    alt: str  # a description, plain text
-    draw: "Callable[[], Figure]"  # called once for each style
-    rows: Any = None  # its numbers, as `save_figure` takes them
 
 
 # A block is Markdown, in which text from run folders is escaped or in a code block, or

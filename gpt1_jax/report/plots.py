@@ -9,7 +9,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from etils import epath
 
@@ -53,6 +53,15 @@ _METADATA: dict[str, Any] = {
     ".pdf": {"CreationDate": None},
 }
 _LABEL_WIDTH = 0.64  # of a digit, as a fraction of the font's size
+
+
+class Picture(NamedTuple):
+    """A figure to be drawn, for files and reports."""
+
+    name: str  # of its file, without the ending
+    alt: str  # a description, plain text
+    draw: "Callable[[], Figure]"  # called once for each style
+    rows: Any = None  # its numbers, as `save_figure` takes them
 
 
 def new_figure(

@@ -29,22 +29,18 @@ from gpt1_jax.report.model_card import (
     list_versions,
     model_card,
 )
-from gpt1_jax.report.own_tasks import (
-    confusion_rows,
-    dev_curves,
-    own_results,
-    reliability_rows,
-)
-from gpt1_jax.report.page import Block, Picture, Report, ReportSection, missing
+from gpt1_jax.report.own_tasks import dev_curves, own_pictures, own_results
+from gpt1_jax.report.page import Block, Report, ReportSection, missing
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, PAPER
+from gpt1_jax.report.plots import Picture
 from gpt1_jax.report.runs import ReportedRuns
 from gpt1_jax.report.tables import (
     IN_COLUMNS,
     paper_table,
     paper_table_notes,
     row_names,
-    row_numbers,
     run_names,
+    runs_by_row,
     score_table,
     tell_apart,
 )
@@ -66,16 +62,6 @@ _NOTE_ON_ROWS = (
     "transferred; of runs that differ in `data.max_train_examples`, those with the "
     "most. A line holds runs with the same data and settings, but for their seeds; a "
     "task with several lines has no average."
-)
-
-
-_CONFUSION = (
-    "Confusion matrices: examples by true and predicted label. Colours are shares of "
-    "the examples of a true label."
-)
-_RELIABILITY = (
-    "Reliability: how often answers are right, by tenths of their probability. On the "
-    "dashed line both are equal; larger points are of more answers."
 )
 
 
@@ -321,13 +307,9 @@ def _own_results(runs: ReportedRuns) -> list[Block]:
             if re.fullmatch(r" \(\d+\)", name.removeprefix(run.title))
         ]
         blocks += row_differences(numbered)
-        for name, alt, draw, rows in (
-            ("confusion", _CONFUSION, figures.confusion_matrices, confusion_rows),
-            ("reliability", _RELIABILITY, figures.reliability_curves, reliability_rows),
-        ):
-            if found := rows(of_origin):
-                name = _picture_name(name, blocks)
-                blocks.append(Picture(name, alt, functools.partial(draw, found), found))
+        for picture in own_pictures(of_origin):
+            name = _picture_name(picture.name, blocks)
+            blocks.append(picture._replace(name=name))
     return blocks
 
 
@@ -399,30 +381,17 @@ def row_differences(runs: Sequence[Finished]) -> list[str]:
     Returns:
       A table for each task that has several lines.
     """
-    tasks: dict[str, dict[int, Finished]] = {}
-    for run, number in zip(runs, row_numbers(runs), strict=True):
-        tasks.setdefault(run.task, {}).setdefault(number, run)
     tables = []
-    for rows in tasks.values():
+    for rows in runs_by_row(runs).values():
         if len(rows) > 1:
-            facts = tell_apart([_facts(run) for run in rows.values()])
+            facts = tell_apart([*map(_facts, rows)])
             if len({tuple(each.values()) for each in facts}) < len(rows):
-                digests = [saved_digests(run.result).items() for run in rows.values()]
-                contents = [
-                    {
-                        f"content of {escape(k)}": v[:12]
-                        for k, v in each
-                        if k != "origin"
-                    }
-                    for each in digests
-                ]
-                facts = [
-                    f | c for f, c in zip(facts, tell_apart(contents), strict=True)
-                ]
+                contents = tell_apart([*map(_contents, rows)])
+                facts = [f | c for f, c in zip(facts, contents, strict=True)]
             title = escape(rows[0].title)
             body = [
-                [f"{title} ({number + 1})", *map(_value, each.values())]
-                for number, each in zip(rows, facts, strict=True)
+                [f"{title} ({number})", *map(_value, each.values())]
+                for number, each in enumerate(facts, 1)
             ]
             header = ["what differs", *facts[0]]
             tables.append(markdown_table(header, body, text_columns=len(header)))
@@ -438,6 +407,12 @@ def _facts(run: Finished) -> dict[str, Any]:
         "test examples": run.result.get("test", {}).get("n"),
         **{k: v for k, v in settings if not k.startswith(IN_COLUMNS)},
     }
+
+
+def _contents(run: Finished) -> dict[str, str]:
+    """The beginnings of the content digests of a run's examples."""
+    digests = saved_digests(run.result).items()
+    return {f"content of {escape(k)}": v[:12] for k, v in digests if k != "origin"}
 
 
 def _comparison(runs: ReportedRuns, compared: Comparison) -> ReportSection:

@@ -143,19 +143,28 @@ def row_names(runs: Sequence[Finished]) -> list[str]:
     That is "tickets" if there are no others, "tickets, 300 rows" if they differ in the
     number of training examples, or "tickets (2)" if a name cannot say it.
     """
-    tasks: dict[str, dict[int, Finished]] = {}
-    numbers = row_numbers(runs)
-    for run, number in zip(runs, numbers, strict=True):
-        tasks.setdefault(run.task, {}).setdefault(number, run)
     names = {}
-    for task, rows in tasks.items():
-        facts = tell_apart([_short_facts(run) for run in rows.values()])
-        names[task] = [", ".join([rows[0].title, *each.values()]) for each in facts]
-        if len({*names[task]}) < len(rows) or len(max(names[task], key=len)) > _LONGEST:
-            names[task] = [f"{rows[0].title} ({number + 1})" for number in rows]
-        if len(rows) == 1:
-            names[task] = [rows[0].title]
-    return [names[run.task][number] for run, number in zip(runs, numbers, strict=True)]
+    for task, rows in runs_by_row(runs).items():
+        title, facts = rows[0].title, tell_apart([*map(_short_facts, rows)])
+        own = [", ".join([title, *each.values()]) for each in facts]
+        unclear = len(set(own)) < len(own) or max(map(len, own)) > _LONGEST
+        if unclear and len(own) > 1:
+            own = [f"{title} ({number})" for number in range(1, len(own) + 1)]
+        names[task] = own
+    return [
+        names[run.task][number]
+        for run, number in zip(runs, row_numbers(runs), strict=True)
+    ]
+
+
+def runs_by_row(runs: Sequence[Finished]) -> dict[str, list[Finished]]:
+    """The first run of each row, by task, in the order of `row_numbers`."""
+    tasks: dict[str, list[Finished]] = {}
+    for run, number in zip(runs, row_numbers(runs), strict=True):
+        rows = tasks.setdefault(run.task, [])
+        if number == len(rows):
+            rows.append(run)
+    return tasks
 
 
 def metric_name(run: Finished, metric: str) -> str:

@@ -565,7 +565,7 @@ def test_folds_are_runs_whose_scores_share_a_line(
     table = (folder / "results.md").read_text()
     assert table.count("| custom | pre-trained |") == 1
     assert "| custom | pre-trained | accuracy | dev | 50.0 (50.0 to 50.0) |" in table
-    assert "custom: 9 runs, of 3 of 3 folds and 3 seeds. The dev split of" in table
+    assert "custom: 9 runs (3 folds, 3 seeds); each fold is scored on" in table
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "two words", ".hidden"])

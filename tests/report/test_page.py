@@ -10,8 +10,8 @@ from markdown_it import MarkdownIt
 
 from gpt1_jax.report import page
 from gpt1_jax.report.markdown import code_block, escape
-from gpt1_jax.report.page import Picture, Report, ReportSection, missing
-from gpt1_jax.report.plots import new_figure
+from gpt1_jax.report.page import Report, ReportSection, missing
+from gpt1_jax.report.plots import Picture, new_figure
 
 VOID = {"br", "hr", "img", "link", "meta", "source"}
 NASTY = "<script>alert(1)</script> ![x](http://e.com/x.png) <img src=//e.com> | `a` &"

@@ -22,7 +22,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.report import sections
 from gpt1_jax.report.comparisons import COMPARISONS
-from gpt1_jax.report.page import Picture
+from gpt1_jax.report.plots import Picture
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.runs.pretrained import read_pretrained
 

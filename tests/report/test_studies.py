@@ -13,7 +13,7 @@ import gpt1_jax
 from gpt1_jax.config import default_config, load
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import report
-from gpt1_jax.report.page import Picture
+from gpt1_jax.report.plots import Picture
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.sections import make_report
 from gpt1_jax.report.studies import find_studies

@@ -4,7 +4,7 @@ import pytest
 from made_up_runs import write_zero_shot, zero_shot_scores
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.report.page import Picture
+from gpt1_jax.report.plots import Picture
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.sections import make_report
 from gpt1_jax.studies.zero_shot.scores import STUDY
