@@ -661,10 +661,9 @@ def _report(
             submission.write_glue(run.folder, task, examples, predictions)
     if any(example.label is None for example in examples):
         return {"n": len(examples), "scores": None}
-    if is_own:
-        task = with_all_metrics(task)
-        return score_in_full(task, examples, predictions, probabilities)
-    return score_predictions(task, examples, predictions)
+    if not is_own:
+        return score_predictions(task, examples, predictions)
+    return score_in_full(with_all_metrics(task), examples, predictions, probabilities)
 
 
 def _write_summary(

@@ -79,9 +79,8 @@ class _Line(NamedTuple):
     @property
     def title(self) -> str:
         """Its name in pictures and headings, as plain text."""
-        if self.start == VARIANTS["pretrained"]:
-            return self.name
-        return f"{self.name}, {self.start}"
+        is_usual = self.start == VARIANTS["pretrained"]
+        return self.name if is_usual else f"{self.name}, {self.start}"
 
 
 def _lines(runs: Sequence[Finished]) -> list[_Line]:

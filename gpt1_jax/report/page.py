@@ -14,6 +14,7 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 from gpt1_jax.data.files import remove_partial, write_whole
+from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.markdown import code_block, escape
 from gpt1_jax.report.plots import DARK, LIGHT, Picture, render_figure, save_figure
 from gpt1_jax.runs.folder import NAMES
@@ -24,7 +25,7 @@ _PACKAGE = "gpt1_jax.report"
 # Names of pictures, beside those of studies; several of one name are numbered.
 _PICTURES = (
     *("pretraining", "finetuning", "confusion", "reliability"),
-    *("layer_transfer", "aux_lm_weight"),
+    *(name for name, each in COMPARISONS.items() if each.has_figure),
 )
 
 

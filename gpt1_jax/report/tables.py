@@ -80,8 +80,8 @@ def score_table(
     if variants is None:
         variants = ["scratch" if run.is_from_scratch else "pretrained" for run in runs]
     columns = ["run", "task", "row", "variant", "fold", "seed", "layers"]
-    columns += ["aux_lm_weight", "train_examples", "split", "subset", "n"]
-    columns += ["metric", "score"]
+    columns += ["aux_lm_weight", "train_examples"]
+    columns += ["split", "subset", "n", "metric", "score"]
     rows = []
     numbers = row_numbers(runs)
     for number, (run, variant) in enumerate(zip(runs, variants, strict=True)):

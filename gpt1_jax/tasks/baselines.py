@@ -40,9 +40,8 @@ def majority_baseline(
         return score_predictions(task, dev, np.full(len(dev), labels.mean()))
     shares = as_booleans(labels, len(task.target.labels)).mean(axis=0)
     answer = shares >= 0.5 if task.target.multilabel else shares.argmax()
-    answers, probabilities = (
-        np.repeat(each[None], len(dev), axis=0) for each in (answer, shares)
-    )
+    answers = np.repeat(answer[None], len(dev), axis=0)
+    probabilities = np.repeat(shares[None], len(dev), axis=0)
     return score_predictions(task, dev, answers, probabilities)
 
 

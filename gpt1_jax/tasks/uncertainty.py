@@ -201,7 +201,7 @@ def _f1_interval(right: int, either: int) -> tuple[float, float] | None:
 
 
 def _resampled_counts(
-    predictions: np.ndarray, labels: np.ndarray, num_labels: int, seed: int = 0
+    predictions: np.ndarray, labels: np.ndarray, num_labels: int
 ) -> np.ndarray:
     """`label_counts` of 1,000 bootstrap resamples, [3, 1000, K].
 
@@ -214,9 +214,8 @@ def _resampled_counts(
     _, first, numbers = np.unique(
         np.packbits(rows, axis=1), axis=0, return_index=True, return_counts=True
     )
-    kinds = rows[first].astype(np.float64)
-    rng = np.random.default_rng(seed)
-    total = len(labels)
+    kinds, total = rows[first].astype(np.float64), len(labels)
+    rng = np.random.default_rng(0)
     drawn = [
         rng.multinomial(total, numbers / total, _BATCH) @ kinds
         for _ in range(_INTERVAL_RESAMPLES // _BATCH)

@@ -19,7 +19,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.data.records import read_rows
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.predictor import predict_examples
-from gpt1_jax.jobs import finetune, predict
+from gpt1_jax.jobs import finetune, predict, report
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.open import open_run
@@ -226,6 +226,25 @@ def test_rows_without_text_have_no_prediction(ask, finetuned, tmp_path, caplog):
     printed = ask(finetuned, input=str(path))
     assert [bool(row[0]) for row in printed[1:]] == [bool(c.strip()) for c in cells]
     assert [len(row) for row in printed] == [4] * 7
+
+
+def test_a_run_of_version_1_0_is_scored_by_what_fits_its_labels(
+    ask, of_pairs, tmp_path
+):
+    """It could be fine-tuned with the correlation of names as its metric."""
+    folder = tmp_path / "run"
+    shutil.copytree(of_pairs, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["custom"]["metrics"] = ["pearson", "accuracy"]
+    (folder / "config.json").write_text(json.dumps(config))
+    row = {"sentence1": "a", "sentence2": "b"}
+    path = tmp_path / "in.jsonl"
+    write_lines(path, [{**row, "label": name} for name in ("no", "yes")])
+    ask(folder, input=str(path))
+    assert "Scores of the 2 rows with labels: accuracy 0.5000" in ask.said
+    values = load_config("", file="report", runs=str(folder))
+    report.run(config_lib.load(values.to_dict()), str(tmp_path / "report"))
+    assert (tmp_path / "report" / "report.html").exists()
 
 
 def test_a_file_with_labels_is_scored(ask, finetuned, tables, dev_sentences, tmp_path):

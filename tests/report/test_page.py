@@ -194,7 +194,8 @@ def test_the_same_report_is_the_same_bytes(tmp_path):
 
 
 def test_a_report_replaces_the_one_before(tmp_path):
-    write(tmp_path, *PLAIN, Picture("zero_shot_2", "old", draw))
+    earlier = [Picture(name, "old", draw) for name in ("zero_shot_2", "train_sizes")]
+    write(tmp_path, *PLAIN, *earlier)
     page.check_folder(epath.Path(tmp_path))
     read, _, _ = write(tmp_path, title="Another")
     assert "Another" in read.text and "A title" not in read.text
