@@ -341,11 +341,7 @@ class TrainedModel:
         return found[0] if isinstance(text, str) else found
 
     @own_settings()
-    def predict(
-        self,
-        texts: Any,
-        batch_size: int = 64,
-    ) -> Any:
+    def predict(self, texts: Any, batch_size: int = 64) -> Any:
         """Labels texts with a fine-tuned model.
 
         Args:
@@ -373,8 +369,6 @@ class TrainedModel:
             for number, each in enumerate(texts)
         )
         examples = check_new_examples(task, rows)
-        if not examples:
-            return []
         found = predict_examples(self.run, self._all_params, task, examples, batch_size)
         names = task.target.labels
         answers = name_predictions(task, examples, found[0])
@@ -401,12 +395,7 @@ class TrainedModel:
             for label, *cells in plain.itertuples(name=None)
         )
         examples = check_new_examples(task, rows, skip_empty=True)
-        labels = task.target.labels
-        found = np.zeros(0), np.zeros((0, len(labels)))
-        if examples:
-            found = predict_examples(
-                self.run, self._all_params, task, examples, batch_size
-            )
+        found = predict_examples(self.run, self._all_params, task, examples, batch_size)
         return frame.assign(**prediction_columns(task, len(frame), examples, *found))
 
     @own_settings()

@@ -201,7 +201,8 @@ def _plain(kind: Any, value: Any) -> Any:
     if get_args(kind)[0] is str:
         value = [str(x) if type(x) in (int, float, bool) else x for x in value]
     if NAMES in found and len(value) == 1 and isinstance(value[0], str):
-        value = [name.strip() for name in value[0].split(",")]
+        names = value[0].strip()
+        value = [name.strip() for name in names.split(",")] if names else ()
     return tuple(value)
 
 

@@ -129,28 +129,29 @@ class TaskDataConfig(ExamplesConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        held_out = f"config.data.dev_fraction={self.dev_fraction}"
-        if self.folds:
-            held_out = f"config.data.folds={self.folds}"
-        require(
-            self.source == "files" or not (self.dev_fraction or self.folds),
-            f"{held_out} divides the training file of a task of your own "
-            "(configs/finetune.py:custom); published tasks have a dev split.",
-        )
-        require(
-            not (self.dev_fraction and self.folds),
-            f"{held_out} does not go with config.data.dev_fraction="
-            f"{self.dev_fraction}, as each holds out a dev split; leave one at 0.",
-        )
-        require(
-            not self.dev or not (self.dev_fraction or self.folds),
-            f"{held_out} holds rows of the training file out as the dev split, but "
-            f"config.data.dev={self.dev!r} names one; leave one of the two out.",
-        )
+        dev_fraction = f"config.data.dev_fraction={self.dev_fraction}"
+        folds = f"config.data.folds={self.folds}"
+        if self.dev_fraction or self.folds:
+            named = folds if self.folds else dev_fraction
+            require(
+                self.source == "files",
+                f"{named} divides the training file of a task of your own "
+                "(configs/finetune.py:custom); published tasks have a dev split.",
+            )
+            require(
+                not (self.dev_fraction and self.folds),
+                f"{folds} does not go with {dev_fraction}, as each holds out a dev "
+                "split; leave one at 0.",
+            )
+            require(
+                not self.dev,
+                f"{named} holds rows of the training file out as the dev split, but "
+                f"config.data.dev={self.dev!r} names one; leave one of the two out.",
+            )
         require(
             self.fold <= self.folds,
             f"config.data.fold={self.fold} is none of the parts of the training file; "
-            f"config.data.folds={self.folds} is their number.",
+            f"{folds} is their number.",
         )
 
     @property
@@ -274,13 +275,13 @@ class SuiteConfig(Section):
                     f"config.suite.{name} is empty, but config.suite.compare="
                     f"{self.compare!r} compares its values; name one or more.",
                 )
-                continue
-            require(
-                not value or value == getattr(SuiteConfig, name),
-                f"config.suite.{name}={value!r} does nothing with config.suite.compare="
-                f"{self.compare!r}; leave it out, or set that to "
-                f"{' or '.join(map(repr, comparisons))}.",
-            )
+            else:
+                require(
+                    not value or value == getattr(SuiteConfig, name),
+                    f"config.suite.{name}={value!r} does nothing with "
+                    f"config.suite.compare={self.compare!r}; leave it out, or set that "
+                    f"to {' or '.join(map(repr, comparisons))}.",
+                )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

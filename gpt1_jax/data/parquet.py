@@ -72,38 +72,32 @@ def read_rows(name: str, column: str = "") -> Rows:
             ) from error
 
 
-def check_columns(columns: Mapping[str, Sequence[Any]], name: str) -> None:
-    """Refuses columns that no Parquet file can hold.
-
-    Raises:
-      UserError: naming the file and the column.
-    """
-    for column, values in columns.items():
-        _make_array(column, values, name)
-
-
-def format_columns(columns: Mapping[str, Sequence[Any]], name: str) -> bytes:
-    """The bytes of a Parquet file; in an array of floats, NaN stands for null.
+def make_table(columns: Mapping[str, Sequence[Any]], name: str) -> pyarrow.Table:
+    """Columns as Parquet holds them; in an array of floats, NaN stands for null.
 
     Args:
       columns: values by column, all of a column of one kind.
       name: the file, for messages.
 
     Raises:
-      UserError: as `check_columns`.
+      UserError: naming the file and a column that no Parquet file can hold.
     """
-    arrays = {key: _make_array(key, each, name) for key, each in columns.items()}
+    arrays = {}
+    for column, values in columns.items():
+        is_array = isinstance(values, np.ndarray)
+        try:
+            arrays[column] = pyarrow.array(values, from_pandas=is_array)
+        except _DAMAGED as error:
+            reason = str(error).partition("\n")[0].rstrip(" .:")
+            raise UserError(
+                f"{name} cannot hold the column {column!r}, as its values are not all "
+                f"of one kind ({reason}); write a .jsonl or .csv file instead."
+            ) from error
+    return pyarrow.table(arrays)
+
+
+def format_columns(columns: Mapping[str, Sequence[Any]], name: str) -> bytes:
+    """The bytes of a Parquet file; arguments and errors as of `make_table`."""
     file = io.BytesIO()
-    parquet.write_table(pyarrow.table(arrays), file)
+    parquet.write_table(make_table(columns, name), file)
     return file.getvalue()
-
-
-def _make_array(column: str, values: Sequence[Any], name: str) -> Any:
-    try:
-        return pyarrow.array(values, from_pandas=isinstance(values, np.ndarray))
-    except _DAMAGED as error:
-        reason = str(error).partition("\n")[0].rstrip(" .:")
-        raise UserError(
-            f"{name} cannot hold the column {column!r}, as its values are not all of "
-            f"one kind ({reason}); write a .jsonl or .csv file instead."
-        ) from error

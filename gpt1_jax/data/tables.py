@@ -9,21 +9,20 @@ import contextlib
 import csv
 import decimal
 import io
-import itertools
 import json
 import math
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from etils import epath
 
-from gpt1_jax.data.files import format_json, is_remote, whole_file, write_whole
+from gpt1_jax.data.files import format_json, whole_file, write_whole
 from gpt1_jax.data.records import parse_number
 from gpt1_jax.errors import find_named, from_extra
 
@@ -205,13 +204,6 @@ def open_table(
             yield _TextTable(file, path.suffix)
 
 
-def format_table(rows: Iterable[Row], suffix: str) -> str:
-    """The text of a `.csv` or `.tsv` file with these rows; "" if there are none."""
-    file = io.StringIO()
-    _TextTable(file, suffix).append(rows)
-    return file.getvalue()
-
-
 def cell(value: Any) -> str:
     """A value as the text of a cell."""
     if isinstance(value, float):
@@ -221,22 +213,37 @@ def cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def format_table(
+    rows: Iterable[Row], suffix: str, as_cell: Callable[[Any], str] = cell
+) -> str:
+    """The text of a `.csv` or `.tsv` file with these rows; "" if there are none.
+
+    Args:
+      rows: the rows.
+      suffix: `.csv` or `.tsv`.
+      as_cell: makes the text of a cell of a value, or of a column's name.
+    """
+    file = io.StringIO()
+    _TextTable(file, suffix, as_cell).append(rows)
+    return file.getvalue()
+
+
 class _TextTable(TableWriter):
     """A `.csv` or `.tsv` file: a header, then a line for each row."""
 
-    def __init__(self, file: Any, suffix: str):
-        self._file, self._begun = file, False
+    def __init__(self, file: Any, suffix: str, as_cell: Callable[[Any], str] = cell):
+        self._file, self._begun, self._as_cell = file, False, as_cell
         # Cells with either character that ends a line of the writer are quoted.
         lines = SimpleNamespace(write=lambda line: file.write(f"{line[:-2]}\n"))
         csv_writer = csv.writer(lines, lineterminator="\r\n")
-        self.write = self._write_tsv if suffix == ".tsv" else csv_writer.writerow
+        self._write = self._write_tsv if suffix == ".tsv" else csv_writer.writerow
 
     def append(self, rows: Iterable[Row]) -> None:
         for row in rows:
             if not self._begun:
                 self._begun = True
-                self.write(row)
-            self.write(map(cell, row.values()))
+                self._write(map(self._as_cell, row))
+            self._write(map(self._as_cell, row.values()))
 
     def _write_tsv(self, cells: Iterable[str]) -> None:
         self._file.write("\t".join(_GAPS.sub(" ", each) for each in cells) + "\n")
@@ -272,7 +279,7 @@ def check_own_table(path: epath.Path, columns: Columns, suffix: str) -> None:
       UserError: naming the column.
     """
     if suffix == ".parquet":
-        _parquet(path).check_columns(columns, str(path))
+        _parquet(path).make_table(columns, str(path))
 
 
 def write_own_table(path: epath.Path, columns: Columns, suffix: str) -> None:
@@ -291,33 +298,20 @@ def write_own_table(path: epath.Path, columns: Columns, suffix: str) -> None:
     if suffix == ".parquet":
         write_whole(path, _parquet(path).format_columns(columns, str(path)))
         return
-    rows: Iterator[tuple[Any, ...]] = zip(*columns.values(), strict=True)
-    with _open_text(path) as file:
-        if suffix == ".jsonl":
-            for row in rows:
-                values = (None if each != each else each for each in row)
-                named = dict(zip(columns, values, strict=True))
-                line = format_json(named, ensure_ascii=False, default=_as_json)
-                file.write(f"{line}\n")
-        else:
-            table = _TextTable(file, suffix)
-            for row in itertools.chain([tuple(columns)], rows):
-                table.write(map(_harmless_cell, row))
-
-
-@contextlib.contextmanager
-def _open_text(path: epath.Path) -> Iterator[TextIO]:
-    """A file to write text to, whole or not at all; one in a bucket is made at once."""
-    if is_remote(path):
-        file = io.StringIO()
-        yield file
-        write_whole(path, file.getvalue())
+    rows = (
+        dict(zip(columns, values, strict=True))
+        for values in zip(*columns.values(), strict=True)
+    )
+    if suffix == ".jsonl":
+        text = "".join(f"{_format_object(row)}\n" for row in rows)
     else:
-        with (
-            whole_file(Path(path)) as partial,
-            partial.open("w", encoding="utf-8", newline="") as local,
-        ):
-            yield local
+        text = format_table(rows, suffix, _harmless_cell)
+    write_whole(path, text)
+
+
+def _format_object(row: Row) -> str:
+    values = {name: None if each != each else each for name, each in row.items()}
+    return format_json(values, ensure_ascii=False, default=_as_json)
 
 
 def _as_json(value: Any) -> float | str:

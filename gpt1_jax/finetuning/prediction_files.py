@@ -109,7 +109,7 @@ def table_suffix(path: epath.Path) -> str:
     return suffix
 
 
-def added_columns(task: Task) -> list[str]:
+def _added_columns(task: Task) -> list[str]:
     """The columns that predictions add to a table."""
     return ["prediction", *(f"P({name})" for name in task.target.labels)]
 
@@ -120,7 +120,7 @@ def check_added(names: Collection[Any], task: Task, where: str) -> None:
     Raises:
       UserError: naming the column.
     """
-    if taken := [name for name in added_columns(task) if name in names]:
+    if taken := [name for name in _added_columns(task) if name in names]:
         raise UserError(
             f"{where}: there is a column {taken[0]!r} already, and predictions add one "
             "of this name; rename it."
@@ -140,25 +140,26 @@ def prediction_columns(
       task: the task, which names the labels.
       num_rows: of the table.
       examples: those of its rows that have text, each with the number of its row.
-      predictions, probabilities: as `prediction_rows`; [N, 0] without labels.
+      predictions, probabilities: as `gpt1_jax.tasks.transforms.read_outputs`.
 
     Returns:
       "prediction", labels or scores, a tuple of labels if there may be several; and
       for each label "P(LABEL)", floats.
     """
-    numbers = [example.number for example in examples]
-    predicted = np.full(num_rows, None, object)
-    for number, value in zip(
-        numbers, name_predictions(task, examples, predictions), strict=True
-    ):
-        predicted[number] = tuple(value) if isinstance(value, list) else value
+    answers = {
+        example.number: tuple(answer) if isinstance(answer, list) else answer
+        for example, answer in zip(
+            examples, name_predictions(task, examples, predictions), strict=True
+        )
+    }
+    predicted = [answers.get(number) for number in range(num_rows)]
     num_labels = len(task.target.labels)
     shares = np.full((num_rows, num_labels), np.nan)
-    if num_labels:
-        shares[numbers] = check_numbers(
+    if num_labels:  # without, they may be of whole scores
+        shares[list(answers)] = check_numbers(
             "probabilities", probabilities, examples, num_labels
         )
-    return dict(zip(added_columns(task), [predicted.tolist(), *shares.T], strict=True))
+    return dict(zip(_added_columns(task), [predicted, *shares.T], strict=True))
 
 
 def text_columns(task: Task, examples: Sequence[Example]) -> dict[str, list[Any]]:

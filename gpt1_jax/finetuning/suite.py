@@ -1,6 +1,7 @@
 """The runs of a fine-tuning suite: lists them, and reads the results so far."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config.checks import CONTENT, marked_keys
-from gpt1_jax.config.finetune import FinetuneConfig, TaskDataConfig, Variants
+from gpt1_jax.config.finetune import FinetuneConfig, Variants
 from gpt1_jax.data.files import find_files
 from gpt1_jax.data.progress import Bar
 from gpt1_jax.finetuning.results import (
@@ -51,24 +52,21 @@ def plan_runs(
         TASK/VARIANT-foldM-seedN with `config.data.folds`.
     """
     runs = []
-    for task in tasks:
-        for variant, config in variants.items():
-            for data in _each_fold(config.data):
-                fold = f"-fold{data.fold}" if data.fold else ""
-                alone = dataclasses.replace(config, tasks=(task.name,), data=data)
-                for seed in dict.fromkeys(seeds):
-                    own = dataclasses.replace(alone, seeds=(seed,))
-                    below = folder / task.name / f"{variant}{fold}-seed{seed}"
-                    runs.append(SuiteRun(task, variant, own, below))
+    for task, (variant, config) in itertools.product(tasks, variants.items()):
+        data = config.data
+        each_fold = data.folds and not data.fold
+        folds = range(1, data.folds + 1) if each_fold else [data.fold]
+        for fold, seed in itertools.product(folds, dict.fromkeys(seeds)):
+            own = dataclasses.replace(
+                config,
+                tasks=(task.name,),
+                seeds=(seed,),
+                data=dataclasses.replace(data, fold=fold),
+            )
+            name = f"{variant}-fold{fold}" if fold else variant
+            below = folder / task.name / f"{name}-seed{seed}"
+            runs.append(SuiteRun(task, variant, own, below))
     return runs if len(runs) > 1 else [run._replace(folder=folder) for run in runs]
-
-
-def _each_fold(data: TaskDataConfig) -> list[TaskDataConfig]:
-    """The data of each fold's run; as it is without folds, or if one is named."""
-    if data.fold or not data.folds:
-        return [data]
-    folds = range(1, data.folds + 1)
-    return [dataclasses.replace(data, fold=fold) for fold in folds]
 
 
 def read_result(run: SuiteRun) -> Mapping[str, Any] | None:

@@ -105,8 +105,6 @@ from gpt1_jax.tasks.examples import (
 )
 from gpt1_jax.tasks.metrics import (
     METRICS,
-    calibration_error,
-    score_in_full,
     score_predictions,
     true_labels,
     with_all_metrics,
@@ -114,6 +112,7 @@ from gpt1_jax.tasks.metrics import (
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
+from gpt1_jax.tasks.uncertainty import calibration_error, score_in_full
 from gpt1_jax.training.fit import (
     Computation,
     Evaluation,

@@ -1,7 +1,8 @@
 """The prediction job: labels new text with a fine-tuned model."""
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,7 @@ from gpt1_jax.tasks.metrics import (
 )
 from gpt1_jax.tasks.task import Example, Record, Task
 
-_MOST_LABELS = 10  # whose scores are said
-_Rows = Iterable[tuple[str, str | Mapping[Any, Any]]]  # as `read_input` yields them
+_MOST_LABELS = 10  # whose recall is said
 
 
 def run(config: PredictConfig, workdir: str) -> None:
@@ -76,7 +76,7 @@ def run(config: PredictConfig, workdir: str) -> None:
     table = columns
     if config.output:
         check_added(columns, task, f"config.input={config.input!r}")
-        if not columns and suffix != ".jsonl":
+        if not columns and suffix != ".jsonl":  # which keeps texts apart
             table = text_columns(task, examples)
         check_own_table(output, table, suffix)
     labelled = _read_labels(task, examples, columns.get(task.target.column, []))
@@ -101,37 +101,29 @@ def run(config: PredictConfig, workdir: str) -> None:
 
 def _read(
     config: PredictConfig, task: Task
-) -> tuple[list[Example], dict[Any, list[Any]]]:
-    """The examples to label, and all columns of their rows; lines have none."""
-    rows: _Rows
+) -> tuple[list[Example], dict[str, list[Any]]]:
+    """The examples to label, and all columns of their rows; lines have none.
+
+    What a row lacks is None.
+    """
+    rows: list[tuple[str, str | dict[str, Any]]]
     if config.text:
-        rows = plain_lines(split_lines(config.text), "config.text")
+        rows = [*plain_lines(split_lines(config.text), "config.text")]
+        if not rows:
+            raise UserError(f"config.text={config.text!r} holds no examples.")
     else:
-        rows = read_input(config.input, "example")
-    columns: dict[Any, list[Any]] = {}
-    examples = check_new_examples(task, _keep(rows, columns), skip_empty=True)
-    if not examples and columns:
+        rows = [*read_input(config.input, "example")]
+    cells = [row for _, row in rows if not isinstance(row, str)]
+    names = dict.fromkeys(itertools.chain.from_iterable(cells))
+    columns = {name: [row.get(name) for row in cells] for name in names}
+    # A line of text, unlike a row, has no place for an empty prediction.
+    examples = check_new_examples(task, rows, skip_empty=bool(columns))
+    if not examples:
         raise UserError(
             f"No row of config.input={config.input!r} has text in "
             f"{', '.join(task.inputs.text)}."
         )
-    if not examples:
-        raise UserError(f"config.text={config.text!r} holds no examples.")
     return examples, columns
-
-
-def _keep(rows: _Rows, columns: dict[Any, list[Any]]) -> _Rows:
-    """The rows, whose cells are added to columns; None for each that a row lacks."""
-    count = 0
-    for where, row in rows:
-        for name, value in () if isinstance(row, str) else row.items():
-            cells = columns.setdefault(name, [])
-            cells.extend([None] * (count - len(cells)))
-            cells.append(value)
-        count += 1
-        yield where, row
-    for cells in columns.values():
-        cells.extend([None] * (count - len(cells)))
 
 
 def _read_labels(
@@ -187,24 +179,22 @@ def _say_scores(
         right = (has & as_booleans(predicted, len(labels))).sum(axis=0)
         there = sorted(np.flatnonzero(number), key=lambda k: right[k] / number[k])
         recall = [f"{labels[k]} {right[k]:,} of {number[k]:,}" for k in there]
-        more = ", .." if len(recall) > _MOST_LABELS else ""
-        recall_said = ", ".join(recall[:_MOST_LABELS]) + more
-        say(f"Recall, lowest first: {recall_said}", beside_output=True)
+        if len(recall) > _MOST_LABELS:
+            recall = [*recall[:_MOST_LABELS], ".."]
+        say(f"Recall, lowest first: {', '.join(recall)}", beside_output=True)
 
 
 def _printed(
     task: Task, added: Mapping[str, Sequence[Any]], examples: Sequence[Example]
 ) -> Iterator[list[str]]:
-    """Rows to print: the prediction, its probabilities and the text."""
+    """Rows to print: the prediction, its probabilities and the text, or nothing."""
     labels = task.target.labels
-    answers, *shares = added.values()
-    texts = [""] * len(answers)
-    for example in examples:
-        texts[example.number] = " ".join(" | ".join(example.text).split())
+    texts = {each.number: " ".join(" | ".join(each.text).split()) for each in examples}
     yield ["label" if labels else "score", *list(added)[1:], "text"]
-    for answer, *row, text in zip(answers, *shares, texts, strict=True):
-        if answer is None:
-            yield [""] * (1 + len(row)) + [text]
+    for number, (answer, *shares) in enumerate(zip(*added.values(), strict=True)):
+        if number not in texts:
+            yield [""] * (len(added) + 1)
             continue
         shown = "|".join(answer) if isinstance(answer, tuple) else answer
-        yield [shown if labels else f"{answer:.3f}", *(f"{p:.4f}" for p in row), text]
+        shown = shown if labels else f"{answer:.3f}"
+        yield [shown, *(f"{share:.4f}" for share in shares), texts[number]]

@@ -239,8 +239,8 @@ def _announce(
     own_steps = run.num_steps - taken_over
     model = config.model.with_vocab_size(tokenizer.vocab_size)
     say(_description(config, run, model, corpus, own_steps))
-    if how_long := _how_long(config, run, model, corpus, own_steps):
-        say(how_long)
+    if takes := _how_long(config, run, model, corpus, own_steps):
+        say(takes)
     say_forms(run.computation.forms)
     new = not (origin or saved_steps(folder))
     if new and model.dtype != "bfloat16" and devices.multiply_bfloat16_on_cpu():

@@ -284,7 +284,7 @@ def best_first(scores: Mapping[int, float], highest: bool) -> list[int]:
 def since_best(scores: Mapping[int, float], highest: bool) -> list[int]:
     """The evaluated steps in order, from the one with the best finite score on."""
     finite = {step: score for step, score in scores.items() if math.isfinite(score)}
-    first = min(best_first(finite, highest)[:1], default=0)
+    first = best_first(finite, highest)[0] if finite else 0
     return [step for step in sorted(scores) if step >= first]
 
 

@@ -40,8 +40,10 @@ def majority_baseline(
         return score_predictions(task, dev, np.full(len(dev), labels.mean()))
     shares = as_booleans(labels, len(task.target.labels)).mean(axis=0)
     answer = shares >= 0.5 if task.target.multilabel else shares.argmax()
-    predictions = np.tile(answer, (len(dev), *(1,) * answer.ndim))
-    return score_predictions(task, dev, predictions, np.tile(shares, (len(dev), 1)))
+    answers, probabilities = (
+        np.repeat(each[None], len(dev), axis=0) for each in (answer, shares)
+    )
+    return score_predictions(task, dev, answers, probabilities)
 
 
 def label_entropy(

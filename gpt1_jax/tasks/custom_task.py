@@ -9,7 +9,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +67,7 @@ def custom_task(config: FinetuneConfig) -> Task:
     if custom.positive:
         positive = custom.labels.index(custom.positive.strip())
     first = "pearson" if scored else "micro_f1" if several else "accuracy"
-    task = Task(
+    return Task(
         name=CUSTOM_TASK,
         title=custom.name or "Custom",
         inputs=Inputs(
@@ -88,8 +88,6 @@ def custom_task(config: FinetuneConfig) -> Task:
         ),
         metrics=custom.metrics or (first,),
     )
-    _check_metrics(task, custom.metrics)
-    return task
 
 
 def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
@@ -107,15 +105,17 @@ def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
         return config
     labels = custom.labels or (custom.choices if len(custom.choices) > 1 else ())
     path, positive = config.data.train, custom.positive
-    lacks_positive = not positive and custom.head in _OF_ONE_LABEL
-    file = locate(path)
-    is_file = bool(path) and file.exists() and not is_stream(file)  # read only once
     counts: Mapping[str, _Count] = {}
-    if not labels or (len(labels) == 2 and lacks_positive and is_file):
+    if not labels:
         counts = _count_labels(custom, config.data.paths())
-    labels = labels or _infer_labels(counts, custom, path)
-    if counts and len(labels) == 2 and lacks_positive:
-        positive = _rarer(labels, counts)
+        labels = _infer_labels(counts, custom, path)
+    if len(labels) == 2 and not positive and custom.head in _OF_ONE_LABEL:
+        file = locate(path)
+        # A pipe is read only once, and labels that are named need no file.
+        if not counts and path and file.exists() and not is_stream(file):
+            counts = _count_labels(custom, config.data.paths())
+        if counts:
+            positive = _rarer(labels, counts)
     custom = dataclasses.replace(custom, labels=labels, positive=positive)
     return dataclasses.replace(config, custom=custom)
 
@@ -137,12 +137,10 @@ def class_weights(
         return None
     if custom.class_weights != (_BALANCED,):
         return np.asarray(custom.class_weights, np.float32)
-    from sklearn.utils.class_weight import compute_class_weight  # takes a second
-
     labels = np.asarray([example.label for example in train])
-    found, weights = np.unique(labels), np.ones(len(custom.labels), np.float32)
-    weights[found] = compute_class_weight(_BALANCED, classes=found, y=labels)
-    return weights
+    counts = np.bincount(labels, minlength=len(custom.labels))
+    weights = len(labels) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    return weights.astype(np.float32)
 
 
 def describe_class_weights(custom: CustomTaskConfig, train: Sequence[Example]) -> str:
@@ -200,21 +198,25 @@ def describe_rows(
             f"WARNING: labels with fewer than {_FEW} training examples, which is too "
             f"few to learn or to score: {_first_of(few)}."
         )
-    known: dict[str, str] = {}
-    for name in names:
-        other = known.setdefault(label_key("".join(name.split())), name)
-        if other != name:
-            lines.append(
-                f"WARNING: the labels {other!r} and {name!r} differ only in case, "
-                "blanks or kind; if they mean the same, write them alike."
-            )
+    lines += [
+        f"WARNING: the labels {first!r} and {other!r} differ only in case, blanks or "
+        "kind; if they mean the same, write them alike."
+        for first, other in _alike(names, lambda name: label_key("".join(name.split())))
+    ]
     return lines
 
 
-def _first_of(parts: Sequence[str]) -> str:
+def _first_of(parts: Sequence[str], most: int = _MOST_NAMED) -> str:
     """The parts in one line; of many, the first."""
-    more = f" and {len(parts) - _MOST_NAMED:,} more" if len(parts) > _MOST_NAMED else ""
-    return ", ".join(parts[:_MOST_NAMED]) + more
+    more = f" and {len(parts) - most:,} more" if len(parts) > most else ""
+    return ", ".join(parts[:most]) + more
+
+
+def _alike(labels: Iterable[str], key: Callable[[str], str]) -> list[tuple[str, str]]:
+    """The pairs of labels with one key: the first that has it, and each other."""
+    firsts: dict[str, str] = {}
+    pairs = [(firsts.setdefault(key(label), label), label) for label in labels]
+    return [(first, label) for first, label in pairs if first != label]
 
 
 def _has_scores(custom: CustomTaskConfig) -> bool:
@@ -350,8 +352,9 @@ def _check_class_weights(custom: CustomTaskConfig) -> None:
     if not weights:
         return
     key = f"config.custom.class_weights={','.join(weights)!r}"
-    if _has_scores(custom) or custom.head not in _OF_ONE_LABEL:
-        what = "scores" if _has_scores(custom) else f"the head {custom.head!r}"
+    scored = _has_scores(custom)
+    if scored or custom.head not in _OF_ONE_LABEL:
+        what = "scores" if scored else f"the head {custom.head!r}"
         raise UserError(
             f"{key} does not go with {what}: weights are for examples that have one of "
             "several labels; leave it empty."
@@ -369,9 +372,16 @@ def _check_class_weights(custom: CustomTaskConfig) -> None:
         )
 
 
-def _check_metrics(task: Task, named: Sequence[str]) -> None:
+def check_metrics(task: Task) -> None:
+    """Refuses metrics that do not suit the labels of the user's own task.
+
+    Only before training: version 1.0 took more of them, and its runs stay usable.
+
+    Raises:
+      UserError: naming the first, and those that do.
+    """
     fitting = fitting_metrics(task)
-    if unfit := [name for name in named if name not in fitting]:
+    if unfit := [name for name in task.metrics if name not in fitting]:
         kind = f"{len(task.target.labels)} labels" if task.target.labels else "scores"
         if task.target.multilabel:
             kind = "any number of labels an example"
@@ -398,7 +408,7 @@ def _count_labels(
         labels = None if is_blank(cell) else [cell]
         if custom.head == "multilabel":
             labels = split_labels(cell, record.where)
-        for name in {label_name(each, record.where) for each in labels or ()}:
+        for name in dict.fromkeys(label_name(x, record.where) for x in labels or ()):
             rows, where = counts.get(name, (0, record.where))
             counts[name] = _Count(rows + 1, where)
     return counts
@@ -419,7 +429,16 @@ def _infer_labels(
             f"{path} has no labels in its column {column!r}; name another with "
             "--config.custom.label."
         )
-    _refuse_alike(counts)
+    if alike := [
+        f"{counts[other].where}: label {other!a} looks like {first!a} of "
+        f"{counts[first].where}"
+        for first, other in _alike(counts, label_key)
+    ]:
+        raise UserError(
+            f"{_first_of(alike, 3)}, written in another way (case, Unicode form or "
+            "number). Write what is one label alike; if they are different labels, "
+            "list all in --config.custom.labels."
+        )
     if fractions := sorted(filter(_is_fraction, counts)):
         raise UserError(
             f"Column {column!r} of {path} holds numbers such as "
@@ -447,20 +466,6 @@ def _rarer(labels: Sequence[str], counts: Mapping[str, _Count]) -> str:
             number = target.read(Record({target.column: name}, count.where))
             numbers[number] += count.rows
     return labels[0] if numbers[0] < numbers[1] else labels[1]
-
-
-def _refuse_alike(labels: Mapping[str, _Count]) -> None:
-    """Refuses two labels that are hardly meant as two."""
-    known: dict[str, str] = {}
-    for label, count in labels.items():
-        other = known.setdefault(label_key(label), label)
-        if other != label:
-            raise UserError(
-                f"{count.where}: label {label!a} looks like {other!a} of "
-                f"{labels[other].where}, written in another way (case, Unicode form or "
-                "number). Write both alike; if they are two labels, list all in "
-                "--config.custom.labels."
-            )
 
 
 def _is_fraction(label: str) -> bool:

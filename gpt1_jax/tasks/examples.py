@@ -18,6 +18,7 @@ lacks 499 training examples; and it stores scores as float32.
 """
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -263,22 +264,25 @@ def _refuse_unusable(task: Task, unusable: Unusable) -> None:
     """Refuses rows that cannot be used, all at once."""
     if not unusable:
         return
+    if len(unusable) == 1:
+        _, error = unusable[0]
+        raise UserError(f"{error}{error.way_out}") from error
+
+    def place(record: Record, error: UnusableRow) -> str:
+        if isinstance(error, UnknownLabel):
+            return f"{record.where} ({brief(record.columns[task.target.column])})"
+        return record.where
+
     kinds: dict[str, Unusable] = {}
     for record, error in unusable:
         kinds.setdefault(error.kind, []).append((record, error))
     parts = []
     for kind, rows in kinds.items():
         record, error = rows[0]
-        message = str(error) + error.way_out
-        if len(unusable) == 1:
-            raise UserError(message) from error
-        places = [record.where for record, _ in rows[:3]]
-        if isinstance(error, UnknownLabel):
-            column = task.target.column
-            places = [f"{r.where} ({brief(r.columns[column])})" for r, _ in rows[:3]]
-        more = ", .." if len(rows) > len(places) else ""
-        message = message.removeprefix(f"{record.where}: ")
-        parts.append(f"{len(rows):,} {kind} at {', '.join(places)}{more}: {message}")
+        places = ", ".join(itertools.starmap(place, rows[:3]))
+        more = ", .." if len(rows) > 3 else ""
+        problem = str(error).removeprefix(f"{record.where}: ") + error.way_out
+        parts.append(f"{len(rows):,} {kind} at {places}{more}: {problem}")
     raise UserError(
         f"{task.title}: {len(unusable):,} rows cannot be used. {' '.join(parts)}"
     )
@@ -706,7 +710,7 @@ def check_new_examples(
       rows: where each example is, and its cells by column, or a line of text: the texts
         of the task's columns in order, then of its choices, separated by tabs.
         `read_input` reads them from a file.
-      skip_empty: whether cells without text are passed over, with one warning.
+      skip_empty: whether rows without text are passed over, with one warning.
 
     Returns:
       The examples in order, each with the number of its row. An example's `id` is the
@@ -718,25 +722,24 @@ def check_new_examples(
     """
     target = dataclasses.replace(task.target, drop_unlabelled=False)
     task = dataclasses.replace(task, target=target)
-    examples, empty = [], []
-    for number, (where, row) in enumerate(rows):
+
+    def unlabelled(where: str, row: str | Mapping[Any, Any]) -> Record:
         cells = _split_line(task, row, where) if isinstance(row, str) else row
-        texts = {k: v for k, v in cells.items() if k != target.column}
-        try:
-            example = task.check_record(Record(texts, where), needs_label=False)
-        except EmptyText:
-            if not skip_empty or isinstance(row, str):
-                raise
-            empty.append(where)
-        else:
-            if example is not None:
-                examples.append(example._replace(number=number))
+        return Record({k: v for k, v in cells.items() if k != target.column}, where)
+
+    empty: Unusable = []  # what has no label lacks text, if it cannot be used
+    examples = check_records(
+        task,
+        itertools.starmap(unlabelled, rows),
+        needs_label=False,
+        unusable=empty if skip_empty else None,
+    )
     if empty:
         logging.warning(
             "Rows without text get no prediction: %s of %s, the first %s.",
             f"{len(empty):,}",
-            f"{number + 1:,}",
-            ", ".join(empty[:3]),
+            f"{len(empty) + len(examples):,}",
+            ", ".join(record.where for record, _ in empty[:3]),
         )
     return examples
 

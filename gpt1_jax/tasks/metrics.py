@@ -1,4 +1,4 @@
-"""The metrics of the paper's tables and of one's own tasks, and their uncertainty.
+"""The metrics of the paper's tables and of one's own tasks, and the scores of a split.
 
 All values are those of scikit-learn or SciPy (accuracy 0.86); the tables of
 `gpt1_jax.report.tables` show most metrics x 100, as the paper does.
@@ -21,13 +21,14 @@ with epy.lazy_imports():  # they take a second, and only scoring needs them
     from scipy import stats
     from sklearn import metrics as sk
 
-_RESAMPLES = 200  # enough for a standard error, though not for an interval
-_INTERVAL_RESAMPLES = 1000
-_BATCH = 100  # resamples held in memory at a time
-
+# Of predictions, or probabilities, and labels or scores.
 Formula = Callable[[np.ndarray, np.ndarray], float]
-# Of the numbers of examples of each label that are right, true and predicted, [.., K].
+OfRows = Callable[[np.ndarray, np.ndarray], np.ndarray]  # a value for each example
+# Of `label_counts`, which may be those of many resamples, [.., K].
 OfCounts = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+
+# --- formulas -------------------------------------------------------------------
 
 
 def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -36,22 +37,6 @@ def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     return float(sk.f1_score(labels, predictions, pos_label=1, zero_division=0))
-
-
-def _mean_f1(average: str) -> Formula:
-    """F1 over labels; a label that is neither true nor predicted does not count."""
-
-    def formula(predictions: np.ndarray, labels: np.ndarray) -> float:
-        value = sk.f1_score(labels, predictions, average=average, zero_division=np.nan)
-        return float(np.nan_to_num(value))
-
-    return formula
-
-
-def _balanced_accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    # scikit-learn's own function warns of labels that are only predicted.
-    mean = sk.recall_score(labels, predictions, average="macro", zero_division=np.nan)
-    return float(mean)
 
 
 def _correlation(function: Formula) -> Formula:
@@ -71,12 +56,14 @@ def _correlation(function: Formula) -> Formula:
 
 def _log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The loss of each example, nats; of several labels, the mean over labels."""
-    least = np.finfo(np.float64).eps  # as scikit-learn, so that it is finite
-    if labels.ndim == 2:
+    several = labels.ndim == 2
+    if several:
         right = np.where(labels, probabilities, 1 - probabilities)
-        return -np.log(np.clip(right, least, 1)).mean(axis=1)
-    right = np.take_along_axis(probabilities, labels[:, None], axis=1)[:, 0]
-    return -np.log(np.clip(right, least, 1))
+    else:
+        right = probabilities[np.arange(len(labels)), labels]
+    least = np.finfo(np.float64).eps  # as scikit-learn, so that it is finite
+    losses = -np.log(np.clip(right, least, 1))
+    return losses.mean(axis=1) if several else losses
 
 
 def _brier_scores(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -85,6 +72,48 @@ def _brier_scores(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     squares = np.square(probabilities - as_booleans(labels, num_labels))
     several = labels.ndim == 2
     return squares.mean(axis=1) if several or num_labels == 2 else squares.sum(axis=1)
+
+
+def as_booleans(labels: np.ndarray, num_labels: int) -> np.ndarray:
+    """Whether each of N examples has each label, [N, K].
+
+    Args:
+      labels: [N] label numbers, or [N, K] booleans.
+      num_labels: K.
+    """
+    return labels if labels.ndim == 2 else labels[:, None] == np.arange(num_labels)
+
+
+def label_counts(
+    predictions: np.ndarray, labels: np.ndarray, num_labels: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The numbers of examples of each label: right, true and predicted, [K] each."""
+    true = as_booleans(labels, num_labels)
+    predicted = as_booleans(predictions, num_labels)
+    return (true & predicted).sum(0), true.sum(0), predicted.sum(0)
+
+
+def _macro_f1(right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """The mean F1 of labels; one that is neither true nor predicted does not count."""
+    return _known_mean(_ratio(2 * right, true + predicted))
+
+
+def _micro_f1(right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    return _ratio(2 * right.sum(-1), (true + predicted).sum(-1))
+
+
+def _balanced_accuracy(
+    right: np.ndarray, true: np.ndarray, _: np.ndarray
+) -> np.ndarray:
+    return _known_mean(_ratio(right, true))
+
+
+def _matthews(right: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    total = true.sum(-1)
+    product = np.square(total) - np.square(true).sum(-1)
+    product = product * (np.square(total) - np.square(predicted).sum(-1))
+    covariance = right.sum(-1) * total - (true * predicted).sum(-1)
+    return _ratio(covariance, np.sqrt(product))
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -98,20 +127,7 @@ def _known_mean(values: np.ndarray) -> np.ndarray:
     return _ratio(np.nansum(values, axis=-1), np.isfinite(values).sum(axis=-1))
 
 
-def _f1_of_counts(
-    right: np.ndarray, true: np.ndarray, predicted: np.ndarray
-) -> np.ndarray:
-    return _ratio(2 * right, true + predicted)
-
-
-def _matthews_of_counts(
-    right: np.ndarray, true: np.ndarray, predicted: np.ndarray
-) -> np.ndarray:
-    total = true.sum(-1)
-    product = np.square(total) - np.square(true).sum(-1)
-    product = product * (np.square(total) - np.square(predicted).sum(-1))
-    covariance = right.sum(-1) * total - (true * predicted).sum(-1)
-    return _ratio(covariance, np.sqrt(product))
+# --- the table of metrics -------------------------------------------------------
 
 
 class Metric(NamedTuple):
@@ -126,7 +142,7 @@ class Metric(NamedTuple):
       lowest, highest: the values that it can have.
       highest_is_best: whether checkpoints and runs with higher values are better.
       in_points: whether tables and figures show it x 100, as the paper does.
-      of_counts: the same of many resamples at once, if it depends on counts alone.
+      of_counts: the same of `label_counts`, if it depends on these alone.
       of_rows: the values of single examples, if it is their mean.
     """
 
@@ -137,7 +153,7 @@ class Metric(NamedTuple):
     highest_is_best: bool = True
     in_points: bool = False
     of_counts: OfCounts | None = None
-    of_rows: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    of_rows: OfRows | None = None
 
     def __call__(self, predictions: np.ndarray, labels: np.ndarray) -> float:
         """The value for predictions."""
@@ -149,13 +165,28 @@ class Metric(NamedTuple):
 
 
 def _in_points(
-    formula: Formula, compares: str, lowest: float, of_counts: OfCounts | None = None
+    formula: Formula,
+    compares: str,
+    lowest: float = 0.0,
+    of_counts: OfCounts | None = None,
 ) -> Metric:
     """A metric whose best value is 1."""
     return Metric(formula, compares, lowest, 1.0, in_points=True, of_counts=of_counts)
 
 
-def _mean_loss(of_rows: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Metric:
+def _counted(of_counts: OfCounts, compares: str) -> Metric:
+    """A metric of counts alone, whose best value is 1; it is 0 where undefined."""
+
+    def formula(predictions: np.ndarray, labels: np.ndarray) -> float:
+        # Labels that do not occur change nothing.
+        num_labels = 1 + int(max(predictions.max(), labels.max()))
+        counts = label_counts(predictions, labels, num_labels)
+        return float(np.nan_to_num(of_counts(*counts)))
+
+    return _in_points(formula, compares, of_counts=of_counts)
+
+
+def _mean_loss(of_rows: OfRows) -> Metric:
     """A mean over examples, whose best value is 0."""
     return Metric(
         lambda probabilities, labels: float(of_rows(probabilities, labels).mean()),
@@ -168,31 +199,13 @@ def _mean_loss(of_rows: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Metri
 
 # To add a metric, add an entry here.
 METRICS: Mapping[str, Metric] = {
-    "accuracy": _in_points(_accuracy, "any labels", 0.0),
-    "f1": _in_points(_f1, "two labels", 0.0),
-    "macro_f1": _in_points(
-        _mean_f1("macro"),
-        "any labels",
-        0.0,
-        lambda *counts: _known_mean(_f1_of_counts(*counts)),
-    ),
-    "micro_f1": _in_points(
-        _mean_f1("micro"),
-        "several labels",
-        0.0,
-        lambda *counts: _f1_of_counts(*(each.sum(-1) for each in counts)),
-    ),
-    "balanced_accuracy": _in_points(
-        _balanced_accuracy,
-        "labels",
-        0.0,
-        lambda right, true, _: _known_mean(_ratio(right, true)),
-    ),
+    "accuracy": _in_points(_accuracy, "any labels"),
+    "f1": _in_points(_f1, "two labels"),
+    "macro_f1": _counted(_macro_f1, "any labels"),
+    "micro_f1": _counted(_micro_f1, "several labels"),
+    "balanced_accuracy": _counted(_balanced_accuracy, "labels"),
     "matthews": _in_points(
-        _correlation(lambda p, y: sk.matthews_corrcoef(y, p)),
-        "labels",
-        -1.0,
-        _matthews_of_counts,
+        _correlation(lambda p, y: sk.matthews_corrcoef(y, p)), "labels", -1.0, _matthews
     ),
     "log_loss": _mean_loss(_log_losses),
     "brier": _mean_loss(_brier_scores),
@@ -203,6 +216,9 @@ METRICS: Mapping[str, Metric] = {
         _correlation(lambda p, y: stats.spearmanr(p, y).statistic), "scores", -1.0
     ),
 }
+
+
+# --- the scores of a task's predictions -----------------------------------------
 
 
 def fitting_metrics(task: Task) -> list[str]:
@@ -223,16 +239,6 @@ def fitting_metrics(task: Task) -> list[str]:
 def _label_values(task: Task) -> np.ndarray:
     """The labels of a task as numbers, NaN for other names."""
     return np.asarray([parse_number(label) for label in task.target.labels])
-
-
-def as_booleans(labels: np.ndarray, num_labels: int) -> np.ndarray:
-    """Whether each of N examples has each label, [N, K].
-
-    Args:
-      labels: [N] label numbers, or [N, K] booleans.
-      num_labels: K.
-    """
-    return labels if labels.ndim == 2 else labels[:, None] == np.arange(num_labels)
 
 
 def true_labels(task: Task, examples: Sequence[Example]) -> np.ndarray:
@@ -274,10 +280,11 @@ def score_predictions(
       probabilities: [N, K] of the labels, for metrics that read them.
 
     Returns:
-      `{"n": .., metric: .., ..}`, ready for JSON: first the task's own metrics in
-      their order, then the accuracy if there are labels. If any subset has a name,
-      "subsets" holds the same for each. If examples have one label each, "confusion"
-      counts them: a row for each true label, a column for each predicted one.
+      `{"n": .., metric: .., ..}`, ready for JSON: first the task's own metrics that
+      fit it, in their order, then the accuracy if there are labels. If any subset has
+      a name, "subsets" holds the same for each. If examples have one label each,
+      "confusion" counts them: a row for each true label, a column for each predicted
+      one.
 
     Raises:
       UserError: if there are no examples, labels are missing, or predictions are not
@@ -317,16 +324,20 @@ def _scores(
     true: np.ndarray,
     probabilities: np.ndarray | None,
 ) -> dict[str, Any]:
-    names = [*task.metrics, *(("accuracy",) if task.target.labels else ())]
+    fitting = fitting_metrics(task)
+    if probabilities is None:
+        fitting = [
+            each for each in fitting if METRICS[each].compares != "probabilities"
+        ]
     scores: dict[str, Any] = {"n": len(true)}
-    for name in dict.fromkeys(names):
-        if METRICS[name].compares != "probabilities" or probabilities is not None:
-            values = _compared(task, name, predicted, true, probabilities)
+    for name in dict.fromkeys([*task.metrics, "accuracy"]):
+        if name in fitting:
+            values = compared(task, name, predicted, true, probabilities)
             scores[name] = METRICS[name](*values)
     return scores
 
 
-def _compared(
+def compared(
     task: Task,
     name: str,
     predicted: np.ndarray,
@@ -360,41 +371,6 @@ def with_all_metrics(task: Task) -> Task:
     return dataclasses.replace(task, metrics=tuple(names))
 
 
-def score_in_full(
-    task: Task,
-    examples: Sequence[Example],
-    predictions: np.ndarray,
-    probabilities: np.ndarray,
-) -> dict[str, Any]:
-    """Scores predictions, with 95 % confidence intervals over examples.
-
-    Args:
-      task, examples, predictions, probabilities: as for `score_predictions`.
-
-    Returns:
-      As `score_predictions`, and "intervals" of the task's metrics, as `interval`
-      returns them. Of labels, "labels" holds "n", "predicted", "precision", "recall",
-      "f1" (None where it is not defined) and "intervals" by label; "reliability" and
-      "calibration_error" are as the functions of these names return them.
-    """
-    scores = score_predictions(task, examples, predictions, probabilities)
-    true = true_labels(task, examples)
-    if not task.target.labels:
-        scores["intervals"] = {
-            name: interval(name, predictions, true) for name in task.metrics
-        }
-        return scores
-    counts = _resampled_counts(predictions, true, len(task.target.labels))
-    scores["intervals"] = {}
-    for name in task.metrics:
-        values = _compared(task, name, predictions, true, probabilities)
-        scores["intervals"][name] = interval(name, *values, counts=counts)
-    scores["labels"] = _scores_by_label(task, predictions, true)
-    scores["calibration_error"] = calibration_error(true, probabilities)
-    scores["reliability"] = reliability(true, probabilities)
-    return scores
-
-
 def check_numbers(
     name: str,
     values: np.ndarray | Sequence[float],
@@ -422,6 +398,9 @@ def check_numbers(
         where = examples[first[0]].where
         raise UserError(f"{where}: of the {name}, {values[first]} is not finite.")
     return values
+
+
+# --- thresholds -----------------------------------------------------------------
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float:
@@ -457,216 +436,3 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
     scale = np.sqrt(positive * negative / np.where(spread > 0.5, spread, np.inf))
     best = int(np.argmax((right - wrong) * scale))
     return float(thresholds[max(best, 1)])  # the first is infinite
-
-
-def _scores_by_label(
-    task: Task, predictions: np.ndarray, labels: np.ndarray
-) -> dict[str, Any]:
-    """Precision, recall and F1 of each label, with their intervals."""
-    counts = zip(*_counts(predictions, labels, len(task.target.labels)), strict=True)
-    found: dict[str, Any] = {}
-    for name, (right, true, predicted) in zip(task.target.labels, counts, strict=True):
-        scores: dict[str, Any] = {"n": int(true), "predicted": int(predicted)}
-        ends: dict[str, Any] = {}
-        for score, whole in (("precision", predicted), ("recall", true)):
-            scores[score] = float(right / whole) if whole else None
-            ends[score] = _wilson(right, whole) if whole else None
-        either = true + predicted
-        scores["f1"] = float(2 * right / either) if either else None
-        ends["f1"] = _f1_ends(right, either) if either else None
-        found[name] = {**scores, "intervals": ends}
-    return found
-
-
-_BINS = 10  # of equal width, from probability 0 to 1
-
-
-def reliability(
-    labels: np.ndarray, probabilities: np.ndarray
-) -> list[dict[str, float]]:
-    """How often the model is right, by how sure it is (a reliability diagram).
-
-    Args:
-      labels: [N] label numbers, whose predictions are the most probable labels; or
-        [N, K] booleans, where the probability of each label of each example counts.
-      probabilities: [N, K].
-
-    Returns:
-      For each tenth of the probabilities that has any, "n", their mean "confidence",
-      and "accuracy", how many of them were true.
-    """
-    if labels.ndim == 2:
-        confidence, right = probabilities.ravel(), labels.ravel()
-    else:
-        confidence = probabilities.max(axis=1)
-        right = probabilities.argmax(axis=1) == labels
-    bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-    numbers = np.bincount(bins, minlength=_BINS)
-    sums = np.bincount(bins, confidence, _BINS), np.bincount(bins, right, _BINS)
-    return [
-        {"n": int(n), "confidence": float(sure / n), "accuracy": float(true / n)}
-        for n, sure, true in zip(numbers, *sums, strict=True)
-        if n
-    ]
-
-
-def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """The expected calibration error: how far confidence and accuracy are apart.
-
-    It is the mean over examples of the difference in their tenth of the probabilities
-    (Guo et al. 2017, eq. 3), from 0 to 1.
-
-    Args:
-      labels, probabilities: as for `reliability`.
-    """
-    bins = reliability(labels, probabilities)
-    apart = [each["n"] * abs(each["confidence"] - each["accuracy"]) for each in bins]
-    return sum(apart) / sum(each["n"] for each in bins)
-
-
-def _counts(
-    predictions: np.ndarray, labels: np.ndarray, num_labels: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The numbers of examples of each label: right, true and predicted, [K] each."""
-    true = as_booleans(labels, num_labels)
-    predicted = as_booleans(predictions, num_labels)
-    return (true & predicted).sum(0), true.sum(0), predicted.sum(0)
-
-
-def _resampled_counts(
-    predictions: np.ndarray, labels: np.ndarray, num_labels: int, seed: int = 0
-) -> np.ndarray:
-    """`_counts` of 1,000 bootstrap resamples, [3, 1000, K].
-
-    Examples that are alike are drawn together, as multinomial numbers: with one label
-    each, there are at most K x K kinds, however many examples.
-    """
-    true = as_booleans(labels, num_labels)
-    predicted = as_booleans(predictions, num_labels)
-    rows = np.concatenate([true & predicted, true, predicted], axis=1)
-    _, first, numbers = np.unique(
-        np.packbits(rows, axis=1), axis=0, return_index=True, return_counts=True
-    )
-    kinds = rows[first].astype(np.float64)
-    rng = np.random.default_rng(seed)
-    total = len(labels)
-    drawn = [
-        rng.multinomial(total, numbers / total, _BATCH) @ kinds
-        for _ in range(_INTERVAL_RESAMPLES // _BATCH)
-    ]
-    counts = np.concatenate(drawn).reshape(_INTERVAL_RESAMPLES, 3, num_labels)
-    return np.moveaxis(counts, 1, 0)
-
-
-def _wilson(right: int, total: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion."""
-    ends = stats.binomtest(int(right), int(total)).proportion_ci(method="wilson")
-    return float(ends.low), float(ends.high)
-
-
-def _f1_ends(right: int, either: int) -> tuple[float, float]:
-    """The 95 % interval of an F1, 2 right / either.
-
-    It is 2 J / (1 + J) of Jaccard's index J, a proportion: of the examples that have
-    the label or get it, those that have and get it.
-    """
-    low, high = _wilson(right, either - right)
-    return 2 * low / (1 + low), 2 * high / (1 + high)
-
-
-def interval(
-    metric: str,
-    predictions: np.ndarray,
-    labels: np.ndarray,
-    seed: int = 0,
-    counts: np.ndarray | None = None,
-) -> tuple[float, float] | None:
-    """The 95 % confidence interval of a metric over examples.
-
-    Args:
-      metric: a name in `METRICS`. The accuracy has Wilson's interval for a binomial
-        proportion, F1 the one that follows from it, and a mean of losses Student's; the
-        others have percentiles of 1,000 bootstrap resamples.
-      predictions, labels: of N examples, as the metric's formula takes them.
-      seed: for the resamples.
-      counts: what `_resampled_counts` gives for them, for metrics that depend on
-        counts; they are faster with it.
-
-    Returns:
-      Its lower and upper end; None for a single example.
-    """
-    if len(labels) < 2:
-        return None
-    chosen = METRICS[metric]
-    if metric == "accuracy":
-        right = predictions == labels
-        right = right.all(axis=1) if right.ndim == 2 else right
-        low, high = _wilson(
-            (right.all(1) if right.ndim == 2 else right).sum(), len(right)
-        )
-    elif metric == "f1":
-        right, true, predicted = _counts(predictions, labels, 2)
-        either = true[1] + predicted[1]
-        low, high = _f1_ends(right[1], either) if either else (0.0, 0.0)
-    elif chosen.of_counts and counts is not None:
-        values = np.nan_to_num(chosen.of_counts(*counts))
-        low, high = np.percentile(values, [2.5, 97.5])
-    elif chosen.of_rows:
-        rows = chosen.of_rows(predictions, labels)
-        half = float(stats.t.ppf(0.975, len(rows) - 1) * stats.sem(rows))
-        low, high = max(rows.mean() - half, chosen.lowest), rows.mean() + half
-    else:
-        formula = chosen.formula
-        found = _bootstrap(formula, predictions, labels, seed, _INTERVAL_RESAMPLES)
-        low, high = found.confidence_interval
-    return float(low), float(high)
-
-
-def standard_error(
-    metric: str, predictions: np.ndarray, labels: np.ndarray, seed: int
-) -> float:
-    """The standard error of a metric over examples.
-
-    Args:
-      metric: a name in `METRICS`. The accuracy has the standard error of a binomial
-        proportion; the others are bootstrapped.
-      predictions: [N].
-      labels: [N].
-      seed: for the resamples.
-    """
-    if metric == "accuracy":
-        accuracy = METRICS[metric](predictions, labels)
-        return math.sqrt(accuracy * (1 - accuracy) / len(labels))
-    return bootstrap_error(METRICS[metric].formula, predictions, labels, seed)
-
-
-def bootstrap_error(
-    statistic: Callable[[np.ndarray, np.ndarray], float],
-    values: np.ndarray,
-    labels: np.ndarray,
-    seed: int,
-) -> float:
-    """The standard deviation of a statistic over resamples; 0 for one example."""
-    if len(labels) < 2:
-        return 0.0
-    result = _bootstrap(statistic, values, labels, seed, _RESAMPLES)
-    return float(result.standard_error)
-
-
-def _bootstrap(
-    statistic: Callable[[np.ndarray, np.ndarray], float],
-    values: np.ndarray,
-    labels: np.ndarray,
-    seed: int,
-    resamples: int,
-) -> Any:
-    return stats.bootstrap(
-        (values, labels),
-        statistic,
-        n_resamples=resamples,
-        batch=_BATCH,
-        vectorized=False,
-        paired=True,
-        method="percentile",
-        random_state=np.random.default_rng(seed),
-    )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.custom_task import custom_task, fill_in_labels
+from gpt1_jax.tasks.custom_task import check_metrics, custom_task, fill_in_labels
 from gpt1_jax.tasks.examples import SPLITS
 from gpt1_jax.tasks.task import (
     BySplit,
@@ -410,7 +410,9 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
                 "the paper, and scores would be shown as that one's; choose another."
             )
         config = fill_in_labels(config)
-        return [custom_task(config)], config
+        task = custom_task(config)
+        check_metrics(task)
+        return [task], config
     for name, path in config.data.paths().items():
         raise UserError(
             f"config.data.{name}={path!r} does not go with config.data.source="

@@ -17,7 +17,6 @@ NO_LABEL = -1  # TFDS' label for an example without one
 _WITHHELD_LABELS = ("-", "hidden", NO_LABEL)  # as published data marks them
 _ID_COLUMNS = ("idx", "id", "index")  # TFDS', users', the GLUE files'
 
-
 # The number of a label, or of several, or a score.
 Label = int | float | tuple[int, ...]
 

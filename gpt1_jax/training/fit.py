@@ -161,7 +161,7 @@ def check_patience(patience: int, evaluations: int) -> None:
       evaluations: how many there are before the last step.
 
     Raises:
-      UserError: if they are too few.
+      UserError: if there are too few.
     """
     if 0 < patience >= evaluations:
         raise UserError(

@@ -274,14 +274,15 @@ def test_impossible_fine_tunings_are_refused_by_name(preset, overrides, parts):
         ("('title', 'body')", ("title", "body")),
         ("0,1", ("0", "1")),
         ("()", ()),
+        ("", ()),
     ],
 )
 def test_names_may_be_written_with_and_without_brackets(flag, names):
-    keys = ("text", "choices", "labels", "metrics")
+    keys = ("text", "choices", "labels", "metrics", "class_weights")
     custom = resolve(
         "custom", *(f"custom.{key}={flag}" for key in keys), init_from="run"
     ).custom
-    assert [getattr(custom, key) for key in keys] == [names] * 4
+    assert [getattr(custom, key) for key in keys] == [names] * 5
 
 
 @pytest.mark.parametrize(("flag", "range"), [("1,5", (1, 5)), ("(0.0, 2.5)", (0, 2.5))])

@@ -161,7 +161,7 @@ def test_columns_of_predictions_are_empty_in_rows_without_text():
     assert list(found) == ["prediction", "P(unacceptable)", "P(acceptable)"]
     assert found["prediction"] == ["acceptable", None, None, "unacceptable"]
     np.testing.assert_array_equal(found["P(acceptable)"], [0.75, np.nan, np.nan, 0.0])
-    found = prediction_columns(TASKS["stsb"], 2, examples[:1], [4.5], np.ones((1, 0)))
+    found = prediction_columns(TASKS["stsb"], 2, examples[:1], [4.5], np.ones((1, 6)))
     assert found == {"prediction": [4.5, None]}
 
 

@@ -129,8 +129,11 @@ def test_rows_of_several_labels_are_learnt(of_several_labels):
         assert line["prediction"] == [name for name in shares if shares[name] >= 0.5]
     assert all("all" in line["prediction"] for line in dev)
     texts = [line["text"] for line in dev]
-    found = gpt1_jax.load(str(of_several_labels)).predict(texts)
+    model = gpt1_jax.load(str(of_several_labels))
+    found = model.predict(texts)
     assert [each["label"] for each in found] == [line["prediction"] for line in dev]
+    without_text = model.predict(pd.DataFrame({"sentence": [" ", None]}))
+    assert without_text.drop(columns="sentence").isna().all(axis=None)
 
 
 def test_lines_of_a_file_get_what_the_run_itself_predicted(

@@ -20,9 +20,10 @@ from gpt1_jax.report.own_tasks import (
 )
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.sections import make_report
-from gpt1_jax.tasks.metrics import score_in_full, with_all_metrics
+from gpt1_jax.tasks.metrics import with_all_metrics
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example
+from gpt1_jax.tasks.uncertainty import score_in_full
 
 TICKETS = ("abuse", "billing", "hardware")
 

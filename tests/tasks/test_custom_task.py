@@ -230,6 +230,13 @@ def test_custom_task_takes_metrics_that_fit(metrics, labels):
     assert custom_task(config).metrics == metrics
 
 
+def test_a_run_with_metrics_that_no_longer_fit_is_opened_but_not_trained():
+    config = custom_config(metrics=("pearson", "accuracy"))
+    assert find_task(config).metrics == ("pearson", "accuracy")
+    with pytest.raises(UserError, match="'pearson' is not a metric for a task with 2"):
+        select_tasks(config)
+
+
 def test_a_template_makes_texts_of_any_number_of_columns(tmp_path):
     path = tmp_path / "train.csv"
     paths = {"train": str(path)}
@@ -451,6 +458,14 @@ def test_labels_written_in_two_ways_are_named(training_file, labels, first, seco
     listed = tuple(map(str, labels))
     (task,), _ = select_tasks(custom_config(path, labels=listed))
     assert [each.label for each in load_own(task, path)] == [0, 1, 2]
+
+
+def test_all_labels_written_in_two_ways_are_named_at_once(training_file):
+    path = training_file([*"abcde", "x", *"ABCDE"])
+    first = r"jsonl:7: label 'A' looks like 'a' of .*jsonl:1, .*jsonl:8: label 'B' look"
+    with pytest.raises(UserError, match=rf"{first}.*'C'.* and 2 more, written") as all_:
+        select_tasks(custom_config(path, labels=()))
+    assert "'D'" not in str(all_.value) and "\n" not in str(all_.value)
 
 
 def test_blanks_around_the_configured_label_mean_nothing(tmp_path):

@@ -27,19 +27,21 @@ from gpt1_jax.tasks.metrics import (
     METRICS,
     auc,
     best_threshold,
-    bootstrap_error,
-    calibration_error,
     describe_metric,
     fitting_metrics,
-    interval,
-    reliability,
-    score_in_full,
     score_predictions,
-    standard_error,
     with_all_metrics,
 )
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Inputs, Target, Task
+from gpt1_jax.tasks.uncertainty import (
+    bootstrap_error,
+    calibration_error,
+    interval,
+    reliability,
+    score_in_full,
+    standard_error,
+)
 
 CLASSES = Task(
     name="made_up",
@@ -463,6 +465,12 @@ def test_labels_that_are_numbers_correlate_by_their_values():
     by_hand = np.corrcoef([1, 2, 10, 10], [1, 2, 10, 2])[0, 1]
     assert found["pearson"] == pytest.approx(by_hand)
     assert "spearman" not in found
+
+
+def test_metrics_that_do_not_fit_the_labels_have_no_score():
+    task = own_task("no", "yes", metrics=("pearson", "accuracy"))
+    assert {"accuracy": 1.0}.items() <= evaluate(task, [0, 1], [0, 1]).items()
+    assert "pearson" not in evaluate(task, [0, 1], [0, 1])
 
 
 def test_several_labels_an_example_are_scored_by_label():

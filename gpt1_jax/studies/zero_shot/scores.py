@@ -15,13 +15,8 @@ from gpt1_jax.report.study_scores import draw_scores, scores_table
 from gpt1_jax.studies.answers import Answers
 from gpt1_jax.studies.zero_shot.config import ZeroShotConfig
 from gpt1_jax.studies.zero_shot.tasks import BEST_BEFORE, CHANCE, ZERO_SHOT
-from gpt1_jax.tasks.metrics import (
-    auc,
-    best_threshold,
-    bootstrap_error,
-    score_predictions,
-    standard_error,
-)
+from gpt1_jax.tasks.metrics import auc, best_threshold, score_predictions
+from gpt1_jax.tasks.uncertainty import bootstrap_error, standard_error
 
 _NOTE = (
     "All values are x 100. A score stands with its standard error: binomial for an "
