@@ -6,9 +6,9 @@
 
 An input line holds the texts of one example, separated by tabs: the task's columns in
 order, then its choices. A file of rows (.jsonl, .json, .tsv, .csv or .parquet) uses the
-task's column names; the output (.jsonl, .tsv, .csv or .parquet) has all its columns, then
-the prediction and the probability of each label. "-" is standard input, as lines or JSON
-lines.
+task's column names; the output (.jsonl, .tsv, .csv or .parquet) has all its columns,
+then the prediction and the probability of each label. "-" is standard input, as lines
+or JSON lines.
 """
 
 import ml_collections
