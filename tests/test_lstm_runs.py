@@ -183,7 +183,7 @@ def test_zero_shot_reads_it(pretrained_lstm, tmp_path):
 
 
 def test_a_run_says_what_it_trains(tiny_config, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(pretrain, "fit", lambda run: run.num_steps)
+    monkeypatch.setattr(pretrain, "fit", lambda run: (0, run.num_steps))
     monkeypatch.setattr(pretrain, "_find_guest", lambda what: None)
     pretrain.run(tiny_config(model__kind="lstm"), str(tmp_path))
     said = capsys.readouterr().out

@@ -197,7 +197,7 @@ class CustomTaskConfig(Section):
     # pearson of scores.
     metrics: DifferentNames = ()
     # Of two labels, the one that F1 is about; empty: the rarer of the training file.
-    positive: Free[str] = ""
+    positive: str = ""
     # How much an example of each label weighs in the loss: "balanced" (inversely to
     # how frequent it is), or a number for each label; empty: all alike.
     class_weights: Names = ()

@@ -10,6 +10,8 @@ from etils import epath
 
 from gpt1_jax.config.checks import CONTENT, marked_keys
 from gpt1_jax.config.finetune import FinetuneConfig, Variants
+from gpt1_jax.config.flat import flatten
+from gpt1_jax.config.saved import read_values
 from gpt1_jax.data.files import find_files
 from gpt1_jax.data.progress import Bar
 from gpt1_jax.finetuning.results import (
@@ -19,7 +21,7 @@ from gpt1_jax.finetuning.results import (
     read_results,
 )
 from gpt1_jax.parallel.processes import is_main_process
-from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
 from gpt1_jax.runs.resume import begin_run, changed_keys, saved_digests
 from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.tasks.paper_tasks import find_task
@@ -66,7 +68,21 @@ def plan_runs(
             name = f"{variant}-fold{fold}" if fold else variant
             below = folder / task.name / f"{name}-seed{seed}"
             runs.append(SuiteRun(task, variant, own, below))
-    return runs if len(runs) > 1 else [run._replace(folder=folder) for run in runs]
+    if len(runs) == 1:
+        runs = [run._replace(folder=folder) for run in runs]
+    return [_as_begun(run) for run in runs]
+
+
+def _as_begun(run: SuiteRun) -> SuiteRun:
+    """The run; F1 stays that of the last label if version 1.0 began it so."""
+    custom, file = run.config.custom, run.folder / CONFIG_FILE
+    if not custom.positive or not file.exists():
+        return run
+    if flatten(read_values(file)).get("custom.positive"):
+        return run
+    custom = dataclasses.replace(custom, positive="")
+    config = dataclasses.replace(run.config, custom=custom)
+    return run._replace(task=find_task(config), config=config)
 
 
 def read_result(run: SuiteRun) -> Mapping[str, Any] | None:

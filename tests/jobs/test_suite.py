@@ -492,6 +492,29 @@ def test_class_weights_favour_a_label(finetune_base, tmp_path, capsys):
     assert "Class weights: 'bad' 1000, 'good' 1." in said["1000", "1"]
 
 
+def test_f1_keeps_the_label_that_a_run_was_begun_with(finetune_base, tmp_path, capsys):
+    """Up to 1.0 the last one; a run cannot be asked for another."""
+    for seed, split in enumerate(("train", "dev")):
+        made = named(rows("sst2", 48, seed))
+        rare = [row for row in made if row["label"] == "bad"][::3]
+        even = [row for row in made if row["label"] == "good"]
+        write_lines(tmp_path / f"{split}.jsonl", rare + even)
+    paths = {split: tmp_path / f"{split}.jsonl" for split in ("train", "dev")}
+    given = {**OWN_TASK, "custom__metrics": ("f1",)}
+    folder = tmp_path / "run"
+    finetune.run(custom(finetune_base, paths, **given), str(folder))
+    assert "| f1 of bad | dev |" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"custom\.positive is 'good', saved 'bad'"):
+        other = custom(finetune_base, paths, **given, custom__positive="good")
+        finetune.run(other, str(folder))
+    saved = json.loads((folder / "config.json").read_text())
+    del saved["custom"]["positive"]
+    (folder / "config.json").write_text(json.dumps(saved))
+    finetune.run(custom(finetune_base, paths, **given), str(folder))
+    said = capsys.readouterr().out
+    assert "Nothing to do" in said and "| f1 of good | dev |" in said
+
+
 def test_of_several_seeds_the_best_keeps_its_checkpoints(
     finetune_base, tmp_path, capsys
 ):

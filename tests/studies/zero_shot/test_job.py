@@ -27,7 +27,7 @@ from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.zero_shot import job as zero_shot
 from gpt1_jax.studies.zero_shot import scores as scores_module
-from gpt1_jax.tasks import metrics
+from gpt1_jax.tasks import uncertainty
 
 TASKS = "cola+sst2+dpr"
 
@@ -35,7 +35,7 @@ TASKS = "cola+sst2+dpr"
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch):
     """Standard errors of CoLA take a second each, and are tested with the metrics."""
-    monkeypatch.setattr(metrics, "_RESAMPLES", 10)
+    monkeypatch.setattr(uncertainty, "_RESAMPLES", 10)
 
 
 @pytest.fixture(scope="module")
