@@ -46,7 +46,8 @@ model.config.pad_token_id = tokenizer.pad_token_id
 
 
 def encode(table):
-    texts = tokenizer(list(table["text"]), truncation=True, max_length=256)
+    longest = model.config.n_positions
+    texts = tokenizer(list(table["text"]), truncation=True, max_length=longest)
     return [
         {"input_ids": ids, "labels": numbers[label]}
         for ids, label in zip(texts["input_ids"], table["label"], strict=True)
