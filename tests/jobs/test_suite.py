@@ -470,14 +470,20 @@ def test_rows_held_out_are_the_same_for_every_seed(
     assert "Nothing to do: all" in capsys.readouterr().out
 
 
+def write_uneven(folder, number, every):
+    """Files of rows, half of them "good"; of the "bad" ones, one of `every` is left."""
+    paths = {split: folder / f"{split}.jsonl" for split in ("train", "dev")}
+    for seed, path in enumerate(paths.values()):
+        made = named(rows("sst2", number, seed))
+        rare = [row for row in made if row["label"] == "bad"][::every]
+        even = [row for row in made if row["label"] == "good"]
+        write_lines(path, rare + even)
+    return paths
+
+
 def test_class_weights_favour_a_label(finetune_base, tmp_path, capsys):
     """Of uneven labels, the rare one is predicted where it weighs enough."""
-    for seed, split in enumerate(("train", "dev")):
-        made = named(rows("sst2", 96, seed))
-        rare = [row for row in made if row["label"] == "bad"][::6]
-        even = [row for row in made if row["label"] == "good"]
-        write_lines(tmp_path / f"{split}.jsonl", rare + even)
-    paths = {split: tmp_path / f"{split}.jsonl" for split in ("train", "dev")}
+    paths = write_uneven(tmp_path, 96, every=6)
     predicted, said = {}, {}
     for weights in ((), ("1000", "1")):
         given = {**OWN_TASK, "custom__class_weights": weights}
@@ -494,12 +500,7 @@ def test_class_weights_favour_a_label(finetune_base, tmp_path, capsys):
 
 def test_f1_keeps_the_label_that_a_run_was_begun_with(finetune_base, tmp_path, capsys):
     """Up to 1.0 the last one; a run cannot be asked for another."""
-    for seed, split in enumerate(("train", "dev")):
-        made = named(rows("sst2", 48, seed))
-        rare = [row for row in made if row["label"] == "bad"][::3]
-        even = [row for row in made if row["label"] == "good"]
-        write_lines(tmp_path / f"{split}.jsonl", rare + even)
-    paths = {split: tmp_path / f"{split}.jsonl" for split in ("train", "dev")}
+    paths = write_uneven(tmp_path, 48, every=3)
     given = {**OWN_TASK, "custom__metrics": ("f1",)}
     folder = tmp_path / "run"
     finetune.run(custom(finetune_base, paths, **given), str(folder))
