@@ -1,6 +1,7 @@
 """Causal attention as fused kernels for NVIDIA GPUs, dropout included.
 
-No [T, T] array is ever in memory. On a CPU the kernels are interpreted, for tests.
+No [T, T] array is ever in memory, but for a bit of the dropout mask for each score. On
+a CPU the kernels are interpreted, for tests.
 """
 
 import functools
@@ -14,12 +15,16 @@ from jax.experimental import pallas as pl
 from gpt1_jax.kernels import pallas_gpu
 from gpt1_jax.kernels.attention import mask_counters
 from gpt1_jax.kernels.attention_gpu_kernels import (
+    MASK_KEYS,
+    MASK_LANES,
+    MASK_TILES,
     Plan,
     Problem,
     Setup,
     Tiles,
     forward_kernel,
     key_value_kernel,
+    mask_kernel,
     query_kernel,
 )
 from gpt1_jax.kernels.pallas_gpu import Launch
@@ -27,12 +32,12 @@ from gpt1_jax.ops.dropout import Noise
 
 # Chosen by the compiler's output for an H100 with K = 64; no others have been timed.
 # 64 rows and 4 warps are one `wgmma`; larger tiles compute more scores that are masked.
-# With two stages a tile is loaded during the step before; more leave room for only one
-# program.
+# With two stages a tile is loaded during the step before. Registers leave room for
+# four programs at a time of the first two kernels, and three of the last.
 PLAN = Plan(
     forward=Tiles(queries=64, keys=64, num_warps=4, num_stages=2),
     query_gradient=Tiles(queries=64, keys=64, num_warps=4, num_stages=2),
-    # It has four sums for each key: 64 queries would spill registers.
+    # It has four sums for each key: with 64 queries there is room for two programs.
     key_value_gradient=Tiles(queries=32, keys=64, num_warps=4, num_stages=2),
 )
 MIN_HEAD_DIM = 16  # the least that a tensor core's product sums over
@@ -64,7 +69,7 @@ def attention(
     noise: Noise | None,
     site: int | jax.Array,
 ) -> jax.Array:
-    """`causal_attention` without any [T, T] array, where `refusal` is empty.
+    """`causal_attention` without arrays of scores, where `refusal` is empty.
 
     Within `jax.shard_map` each device computes its own sequences. The compiler cannot
     split the kernels by itself: it would have each device compute all.
@@ -74,24 +79,20 @@ def attention(
     num_seqs, seq_len, num_heads, head_dim = query.shape
     counters, rate = mask_counters(query.shape, dropout_rate, noise, site)
     problem = Problem(seq_len, num_heads, head_dim, rate, PLAN)
-    seeds = jnp.pad(counters.T, ((0, 0), (0, 1)))  # the kernels load a zero, too
     flat = [x.reshape(num_seqs, seq_len, -1) for x in (query, key, value)]
     qkv = jnp.concatenate(flat, axis=-1)
     qkv = qkv.reshape(num_seqs, seq_len, 3, num_heads, head_dim)
     # Keys beyond T come after every query; dimensions beyond K add zeros to the scores.
     more_dims = _padded_dim(head_dim) - head_dim
-    padding = 0, -seq_len % problem.plan.positions, 0, 0, more_dims
+    padding = 0, problem.padded_len - seq_len, 0, 0, more_dims
     qkv = jnp.pad(qkv, [(0, more) for more in padding])
-    heads = problem.sharing, num_heads // problem.sharing, qkv.shape[-1]
-    output = _fused(qkv.reshape(*qkv.shape[:3], *heads), seeds, problem)
-    output = output.reshape(*output.shape[:2], num_heads, -1)
-    return output[:, :seq_len, :, :head_dim]
+    return _fused(qkv, counters.T, problem)[:, :seq_len, :, :head_dim]
 
 
-# From here on, arrays of heads are [N, T, G, H / G, K], or [N, T, 3, G, H / G, K] with
-# query, key and value; arrays of one float32 for each query are [N, G, H / G, T]. T and
-# K are padded. If G = 2 heads share their hashes, the first is in the lower half of all
-# heads.
+# From here on, arrays of heads are [N, T, H, K], or [N, T, 3, H, K] with query, key and
+# value; arrays of one float32 for each query are [N, H, T], and the mask is
+# [N, G, H / G, T / 64, T, 8], where G = 2 if heads h and h + H / 2 share their hashes.
+# T and K are padded.
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -100,15 +101,28 @@ def _fused(qkv: jax.Array, seeds: jax.Array, problem: Problem) -> jax.Array:
 
 
 def _fused_fwd(qkv, seeds, problem):
-    """Keeps, besides the output, log2 of the sum of exp2(score) of each query."""
-    num_seqs, seq_len, _, *heads, head_dim = qkv.shape
+    """Keeps, besides the output, the mask and log2 of each query's sum of exp2(score).
+
+    Without dropout there is no mask.
+    """
+    num_seqs, seq_len, _, num_heads, head_dim = qkv.shape
+    sharing, plan, mask = problem.sharing, problem.plan, []
+    if problem.rate:
+        words = seq_len // MASK_KEYS, seq_len, MASK_LANES
+        grid = num_heads // sharing, num_seqs
+        shape = num_seqs, sharing, grid[0], *words
+        whole = (jax.ShapeDtypeStruct(shape, jnp.uint8),)
+        made = _call(mask_kernel, problem, MASK_TILES, grid, (seeds,), whole)
+        mask = [bits.reshape(num_seqs, num_heads, *words) for bits in made]
     outputs = (
-        jax.ShapeDtypeStruct((num_seqs, seq_len, *heads, head_dim), qkv.dtype),
-        jax.ShapeDtypeStruct((num_seqs, *heads, seq_len), jnp.float32),
+        jax.ShapeDtypeStruct((num_seqs, seq_len, num_heads, head_dim), qkv.dtype),
+        jax.ShapeDtypeStruct((num_seqs, num_heads, seq_len), jnp.float32),
     )
-    tiles = problem.plan.forward
-    output, log_sum = _call(forward_kernel, problem, tiles, (seeds, qkv), outputs)
-    return output, (seeds, qkv, output, log_sum)
+    grid = num_heads, num_seqs
+    output, log_sum = _call(
+        forward_kernel, problem, plan.forward, grid, (qkv, *mask), outputs
+    )
+    return output, (qkv, output, log_sum, mask)
 
 
 def _fused_bwd(problem, residuals, grad):
@@ -116,23 +130,26 @@ def _fused_bwd(problem, residuals, grad):
 
     The array of its result has room for both.
     """
-    seeds, qkv, output, log_sum = residuals
-    part = qkv.nbytes // 3
+    qkv, output, log_sum, mask = residuals
+    part, grid = qkv.nbytes // 3, (qkv.shape[3], len(qkv))
     d_qkv, correction = _call(
         query_kernel,
         problem,
         problem.plan.query_gradient,
-        (seeds, qkv, grad, output, log_sum),
+        grid,
+        (qkv, grad, output, log_sum, *mask),
         (qkv, log_sum),
         untouched=2 * part,
     )
+    inputs = qkv, grad, log_sum, correction, *mask, d_qkv
     [d_qkv] = _call(
         key_value_kernel,
         problem,
         problem.plan.key_value_gradient,
-        (seeds, qkv, grad, log_sum, correction, d_qkv),
+        grid,
+        inputs,
         (qkv,),
-        aliases={5: 0},
+        aliases={len(inputs) - 1: 0},
         untouched=4 * part,
     )
     return d_qkv, None
@@ -145,21 +162,21 @@ def _call(
     kernel: Callable[..., None],
     problem: Problem,
     tiles: Tiles,
+    grid: tuple[int, int],
     inputs: tuple[jax.Array, ...],
     outputs: tuple[Any, ...],
     **more: Any,
 ) -> list[jax.Array]:
-    """Runs a kernel for each sequence, pair of heads and block of positions.
+    """Runs a kernel for each block of positions of each head and sequence of the grid.
 
-    All programs of a sequence and pair read the whole arrays of both. They are
+    All programs of a sequence and head read the whole arrays of both. They are
     neighbours in the grid, so they find the arrays in the L2 cache.
     """
-    num_seqs, seq_len, _, _, pairs, head_dim = inputs[1].shape
     block = tiles.keys if kernel is key_value_kernel else tiles.queries
-    one_stage = head_dim * inputs[1].dtype.itemsize > _BYTES_FOR_STAGES
+    one_stage = inputs[0].shape[-1] * inputs[0].dtype.itemsize > _BYTES_FOR_STAGES
     launch = Launch(
         f"attention_{kernel.__name__}",
-        (seq_len // block, pairs, num_seqs),
+        (problem.padded_len // block, *grid),
         tiles.num_warps,
         1 if one_stage else tiles.num_stages,
         **more,
@@ -173,12 +190,16 @@ def _call(
 
 def _block_spec(array: Any) -> pl.BlockSpec:
     """The part of an array that a program sees: its sequence and its heads."""
-    shape = array.shape
-    if len(shape) == 2:  # seeds
-        return pl.BlockSpec((None, shape[1]), lambda i, h, n: (n, 0))
-    if len(shape) == 4:
-        per_query = None, shape[1], None, shape[3]
-        return pl.BlockSpec(per_query, lambda i, h, n: (n, 0, h, 0))
-    zeros = (0,) * (len(shape) - 3)
-    heads = None, *shape[1:-2], None, shape[-1]
-    return pl.BlockSpec(heads, lambda i, h, n: (n, *zeros, h, 0))
+    ndim = len(array.shape)
+    axis = ndim - 2  # of the heads
+    if ndim == 3 or array.dtype == jnp.uint8:
+        axis = 2 if ndim == 6 else 1  # 6: of the heads that share their hashes
+    sliced = {0, axis}
+    shape = [None if i in sliced else size for i, size in enumerate(array.shape)]
+
+    def index(i: Any, head: Any, sequence: Any) -> tuple[Any, ...]:
+        del i
+        places = {axis: head, 0: sequence}  # seeds have no heads: their axis is 0
+        return tuple(places.get(i, 0) for i in range(ndim))
+
+    return pl.BlockSpec(shape, index)

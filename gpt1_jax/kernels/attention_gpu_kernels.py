@@ -1,23 +1,23 @@
 """The kernels of `attention_gpu`, in Pallas for Triton.
 
-The method is FlashAttention-2 (Dao 2023, algorithms 1 and 2): scores, probabilities
-and masks exist only for one tile of queries and keys at a time. The mask is the one of
-`gpt1_jax.ops.dropout`, recomputed from its hash in each of the three kernels. If the
-number of heads is even, heads h and h + H / 2 share their hashes, so one program
-computes both.
+The method is FlashAttention-2 (Dao 2023, algorithms 1 and 2): scores and probabilities
+exist only for one tile of queries and keys at a time. The dropout mask, that of
+`gpt1_jax.ops.dropout`, comes first, in a kernel of its own, and is kept as bits for the
+others: to hash takes more instructions than the rest of attention.
 
 Blocks on the diagonal come first: in a loop whose sums begin with zeros instead of a
 product, the assembler would wait for each `wgmma` by itself.
 
-A program sees one sequence, and one head or such a pair. Arrays of heads are [T, G, K]
-there, those with query, key and value [T, 3, G, K], and those of one float32 for each
-query [G, T], with T and K padded.
+A program sees one sequence and one head; that of the mask sees all heads that share
+their hashes. Arrays of heads are [T, K] there, those with query, key and value
+[T, 3, K], those of one float32 for each query [T], and the mask is [T / 64, T, 8], with
+T and K padded.
 """
 
 import functools
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -30,6 +30,9 @@ from gpt1_jax.ops.attention import MASKED_SCORE
 from gpt1_jax.ops.dropout import hash_bits, keep_scale, keep_threshold, num_hashes
 
 QUERY, KEY, VALUE = range(3)  # their places in arrays of all three
+# A word of the dropout mask has a bit of every eighth of 64 keys.
+MASK_BITS, MASK_LANES = 8, 8
+MASK_KEYS = MASK_BITS * MASK_LANES
 
 
 class Tiles(NamedTuple):
@@ -44,8 +47,8 @@ class Tiles(NamedTuple):
 class Plan(NamedTuple):
     """The tiles of each kernel.
 
-    In the two kernels by queries, `queries` is a multiple of `keys`; in the third,
-    `keys` is a multiple of `queries`.
+    `keys` is a multiple of 64. In the two kernels by queries, `queries` is a multiple
+    of `keys`; in the third, `keys` is a multiple of `queries`.
     """
 
     forward: Tiles
@@ -58,6 +61,9 @@ class Plan(NamedTuple):
         return max(max(tiles.queries, tiles.keys) for tiles in self)
 
 
+MASK_TILES = Tiles(queries=64, keys=MASK_KEYS, num_warps=4, num_stages=1)
+
+
 class Problem(NamedTuple):
     """The constants that the kernels are compiled for, besides the arrays' shapes."""
 
@@ -66,6 +72,11 @@ class Problem(NamedTuple):
     head_dim: int  # K, without padding
     rate: float  # dropout rate; 0.0: no dropout
     plan: Plan
+
+    @property
+    def padded_len(self) -> int:
+        """The padded T of the kernels' arrays."""
+        return self.seq_len + -self.seq_len % self.plan.positions
 
     @property
     def sharing(self) -> int:
@@ -90,46 +101,99 @@ class Setup(NamedTuple):
     interpret: bool
 
 
+def mask_kernel(setup: Setup, seeds_ref: Any, mask_ref: Any) -> None:
+    """The dropout mask of a block of queries: a bit for each key that they may see.
+
+    Key 64 b + 8 i + c has bit i of the word c in block b. So a thread that multiplies
+    matrices needs few words: neighbours in a row of a product are in other threads, the
+    elements after every eighth in its own.
+
+    Args:
+      setup: the constants.
+      seeds_ref: [3] uint32, the counter of the row's first hash, its key and the second
+        word of the site's key.
+      mask_ref: [G, T / 64, T, 8] uint8, of the G heads that share their hashes.
+    """
+    problem, tiles, _ = setup
+    first, key, word = (seeds_ref[i] for i in range(3))
+    rows = pl.ds(pl.program_id(0) * tiles.queries, tiles.queries)
+    queries = (rows.start + jnp.arange(tiles.queries))[:, None]
+    by_query = (pl.program_id(1) * problem.seq_len + queries) * problem.seq_len
+    lanes = jnp.arange(MASK_LANES, dtype=jnp.uint32)[None]
+
+    def pack(block: jax.Array, _: None) -> None:
+        words = [jnp.zeros((tiles.queries, MASK_LANES), jnp.int32)] * problem.sharing
+        for bit in range(MASK_BITS):
+            keys = (block * MASK_KEYS + bit * MASK_LANES).astype(jnp.uint32) + lanes
+            kept = _kept(problem, by_query.astype(jnp.uint32) + keys, first, key, word)
+            words = [
+                jnp.where(keep, old | 2**bit, old)
+                for old, keep in zip(words, kept, strict=True)
+            ]
+        for g, packed in enumerate(words):
+            mask_ref[g, block, rows] = packed.astype(jnp.uint8)
+
+    stop = jax.lax.div(rows.start + tiles.queries - 1, np.int32(MASK_KEYS)) + 1
+    jax.lax.fori_loop(0, stop, pack, None)
+
+
+def _kept(
+    problem: Problem, index: jax.Array, first: jax.Array, key: jax.Array, word: Any
+) -> list[jax.Array]:
+    """Which elements of the heads that share their hashes are kept.
+
+    Args:
+      problem: the rate and the shape of the mask.
+      index: uint32, the place of each element in the mask of the first head's row.
+      first, key, word: as for `mask_kernel`.
+    """
+    bound = keep_threshold(problem.rate)
+    if problem.sharing == 2:
+        bits = hash_bits(first + index, key, word)
+        return [x >= np.uint32(bound << 16) for x in (bits << 16, bits)]
+    half = np.uint32(num_hashes(problem.probs_shape))
+    upper = index >= half
+    bits = hash_bits(first + jnp.where(upper, index - half, index), key, word)
+    bits = jnp.where(upper, bits >> 16, bits & 0xFFFF)
+    return [bits >= np.uint32(bound)]
+
+
 def forward_kernel(setup: Setup, *refs: Any) -> None:
     """The output of a block of queries, one block of keys after another."""
-    seeds_ref, qkv_ref, output_ref, log_sum_ref = refs
+    qkv_ref, *mask_ref, output_ref, log_sum_ref = refs
     problem, tiles, _ = setup
-    heads, dropout = range(problem.sharing), _dropout(problem, seeds_ref)
     block = pl.num_programs(0) - 1 - pl.program_id(0)  # the longest first
     rows = pl.ds(block * tiles.queries, tiles.queries)
-    queries = [qkv_ref[rows, QUERY, g] for g in heads]
+    query = qkv_ref[rows, QUERY]
     positions = (rows.start + jnp.arange(tiles.queries))[:, None]
 
     def step(i, state, diagonal):
+        summed, total, highest = state
         columns = pl.ds(i * tiles.keys, tiles.keys)
-        places = positions, (columns.start + jnp.arange(tiles.keys))[None]
-        drop = dropout(*places)
-        new_state = []
-        for g, (summed, total, highest) in zip(heads, state, strict=True):
-            scores = _product(queries[g], qkv_ref[columns, KEY, g], 1, 1)
-            if diagonal:
-                scores = jnp.where(places[1] <= places[0], scores, MASKED_SCORE)
-            new_highest = jnp.maximum(highest, scores.max(1) * problem.score_scale)
-            weights = _exp2(setup, scores, new_highest[:, None])
-            shrink = jnp.exp2(highest - new_highest)
-            kept = drop(weights, g).astype(qkv_ref.dtype)
-            summed = summed * shrink[:, None]
-            summed = summed + _product(kept, qkv_ref[columns, VALUE, g], 1, 0)
-            total = total * shrink + weights.sum(1)
-            new_state.append((summed, total, new_highest))
-        return tuple(new_state)
+        scores = _product(query, qkv_ref[columns, KEY], 1, 1)
+        if diagonal:
+            places = (columns.start + jnp.arange(tiles.keys))[None]
+            scores = jnp.where(places <= positions, scores, MASKED_SCORE)
+        new_highest = jnp.maximum(highest, scores.max(1) * problem.score_scale)
+        weights = _exp2(setup, scores, new_highest[:, None])
+        shrink = jnp.exp2(highest - new_highest)
+        kept = _drop(setup, weights, mask_ref, i, rows)
+        summed = summed * shrink[:, None]
+        value = qkv_ref[columns, VALUE]
+        summed = summed + _product(kept.astype(value.dtype), value, 1, 0)
+        return summed, total * shrink + weights.sum(1), new_highest
 
     summed = jnp.zeros((tiles.queries, qkv_ref.shape[-1]), jnp.float32)
     total = jnp.zeros(tiles.queries, jnp.float32)
-    state = tuple((summed, total, total - jnp.inf) for g in heads)
+    state = summed, total, total - jnp.inf
     seen = jax.lax.div(rows.start, np.int32(tiles.keys))  # blocks before all queries
     for i in range(tiles.queries // tiles.keys):
         state = step(seen + i, state, diagonal=True)
     state = jax.lax.fori_loop(0, seen, functools.partial(step, diagonal=False), state)
-    for g, (summed, total, highest) in zip(heads, state, strict=True):
-        output = summed * (_scale(problem) / total)[:, None]
-        output_ref[rows, g] = output.astype(output_ref.dtype)
-        log_sum_ref[g, rows] = highest + jnp.log2(total)
+    summed, total, highest = state
+    output = summed * (_scale(problem) / total)[:, None]
+    output_ref[rows] = output.astype(output_ref.dtype)
+    log_sum_ref[rows] = highest + jnp.log2(total)
 
 
 def query_kernel(setup: Setup, *refs: Any) -> None:
@@ -139,48 +203,38 @@ def query_kernel(setup: Setup, *refs: Any) -> None:
     dS = P * (dO V^T * M - c), dQ = dS K / sqrt(K). The scale of M is applied to the
     sums at the end: here dS lacks it, and c, which is also stored, is divided by it.
     """
-    seeds_ref, qkv_ref, grad_ref, output_ref, log_sum_ref, *result_refs = refs
-    d_qkv_ref, correction_ref = result_refs
+    qkv_ref, grad_ref, output_ref, log_sum_ref, *mask_ref = refs[:-2]
+    d_qkv_ref, correction_ref = refs[-2:]
     problem, tiles, _ = setup
-    heads, dropout = range(problem.sharing), _dropout(problem, seeds_ref)
     block = pl.num_programs(0) - 1 - pl.program_id(0)  # the longest first
     rows = pl.ds(block * tiles.queries, tiles.queries)
     positions = (rows.start + jnp.arange(tiles.queries))[:, None]
-    queries, grads, log_sums, corrections = [], [], [], []
-    for g in heads:
-        queries.append(qkv_ref[rows, QUERY, g])
-        grads.append(grad_ref[rows, g])
-        log_sums.append(log_sum_ref[g, rows][:, None])
-        output = output_ref[rows, g].astype(jnp.float32)
-        correction = (grads[g].astype(jnp.float32) * output).sum(1) / _scale(problem)
-        correction_ref[g, rows] = correction
-        corrections.append(correction[:, None])
+    query, grad, log_sum = qkv_ref[rows, QUERY], grad_ref[rows], log_sum_ref[rows]
+    output = output_ref[rows].astype(jnp.float32)
+    correction = (grad.astype(jnp.float32) * output).sum(1) / _scale(problem)
+    correction_ref[rows] = correction
 
-    def step(i, d_queries, diagonal):
+    def step(i, d_query, diagonal):
         columns = pl.ds(i * tiles.keys, tiles.keys)
-        places = positions, (columns.start + jnp.arange(tiles.keys))[None]
-        drop = dropout(*places)
-        sums = []
-        for g in heads:
-            keys = qkv_ref[columns, KEY, g]
-            scores = _product(queries[g], keys, 1, 1)
-            if diagonal:
-                scores = jnp.where(places[1] <= places[0], scores, MASKED_SCORE)
-            probs = _exp2(setup, scores, log_sums[g])
-            d_kept = drop(_product(grads[g], qkv_ref[columns, VALUE, g], 1, 1), g)
-            d_scores = (probs * (d_kept - corrections[g])).astype(keys.dtype)
-            sums.append(d_queries[g] + _product(d_scores, keys, 1, 0))
-        return tuple(sums)
+        key = qkv_ref[columns, KEY]
+        scores = _product(query, key, 1, 1)
+        if diagonal:
+            places = (columns.start + jnp.arange(tiles.keys))[None]
+            scores = jnp.where(places <= positions, scores, MASKED_SCORE)
+        probs = _exp2(setup, scores, log_sum[:, None])
+        d_kept = _product(grad, qkv_ref[columns, VALUE], 1, 1)
+        d_kept = _drop(setup, d_kept, mask_ref, i, rows)
+        d_scores = probs * (d_kept - correction[:, None])
+        return d_query + _product(d_scores.astype(key.dtype), key, 1, 0)
 
-    zeros = jnp.zeros((tiles.queries, qkv_ref.shape[-1]), jnp.float32)
+    d_query = jnp.zeros((tiles.queries, qkv_ref.shape[-1]), jnp.float32)
     seen = jax.lax.div(rows.start, np.int32(tiles.keys))
-    sums = (zeros,) * len(heads)
     for i in range(tiles.queries // tiles.keys):
-        sums = step(seen + i, sums, diagonal=True)
-    sums = jax.lax.fori_loop(0, seen, functools.partial(step, diagonal=False), sums)
-    for g in heads:
-        d_query = sums[g] * (_scale(problem) / math.sqrt(problem.head_dim))
-        d_qkv_ref[rows, QUERY, g] = d_query.astype(d_qkv_ref.dtype)
+        d_query = step(seen + i, d_query, diagonal=True)
+    full_step = functools.partial(step, diagonal=False)
+    d_query = jax.lax.fori_loop(0, seen, full_step, d_query)
+    d_query = d_query * (_scale(problem) / math.sqrt(problem.head_dim))
+    d_qkv_ref[rows, QUERY] = d_query.astype(d_qkv_ref.dtype)
 
 
 def key_value_kernel(setup: Setup, *refs: Any) -> None:
@@ -189,49 +243,85 @@ def key_value_kernel(setup: Setup, *refs: Any) -> None:
     With A = P * M: dV = A^T dO, dK = dS^T Q / sqrt(K). All tiles are transposed, keys
     by queries, so that these products take them from registers.
     """
-    seeds_ref, qkv_ref, grad_ref, log_sum_ref, correction_ref, _, d_qkv_ref = refs
+    qkv_ref, grad_ref, log_sum_ref, correction_ref, *mask_ref = refs[:-2]
+    d_qkv_ref = refs[-1]  # the one before is the same memory
     problem, tiles, _ = setup
-    heads, dropout = range(problem.sharing), _dropout(problem, seeds_ref)
-    first = pl.program_id(0) * tiles.keys
-    columns = pl.ds(first, tiles.keys)
-    positions = (first + jnp.arange(tiles.keys))[:, None]
-    keys = [qkv_ref[columns, KEY, g] for g in heads]
-    values = [qkv_ref[columns, VALUE, g] for g in heads]
+    block = pl.program_id(0)
+    columns = pl.ds(block * tiles.keys, tiles.keys)
+    positions = (columns.start + jnp.arange(tiles.keys))[:, None]
+    key, value = qkv_ref[columns, KEY], qkv_ref[columns, VALUE]
 
     def step(i, state, diagonal):
+        d_key, d_value = state
         rows = pl.ds(i * tiles.queries, tiles.queries)
-        places = (rows.start + jnp.arange(tiles.queries))[None], positions
-        drop = dropout(*places)
-        new_state = []
-        for g, (d_key, d_value) in zip(heads, state, strict=True):
-            queries, grads = qkv_ref[rows, QUERY, g], grad_ref[rows, g]
-            scores = _product(keys[g], queries, 1, 1)
-            if diagonal:
-                scores = jnp.where(places[1] <= places[0], scores, MASKED_SCORE)
-            probs = _exp2(setup, scores, log_sum_ref[g, rows][None])
-            kept = drop(probs, g)
-            d_value = d_value + _product(kept.astype(grads.dtype), grads, 1, 0)
-            d_kept = _product(values[g], grads, 1, 1)
-            d_scores = kept * d_kept - probs * correction_ref[g, rows][None]
-            d_key = d_key + _product(d_scores.astype(queries.dtype), queries, 1, 0)
-            new_state.append((d_key, d_value))
-        return tuple(new_state)
+        query, grad = qkv_ref[rows, QUERY], grad_ref[rows]
+        scores = _product(key, query, 1, 1)
+        if diagonal:
+            places = (rows.start + jnp.arange(tiles.queries))[None]
+            scores = jnp.where(positions <= places, scores, MASKED_SCORE)
+        probs = _exp2(setup, scores, log_sum_ref[rows][None])
+        kept = _drop(setup, probs, mask_ref, block, rows, transposed=True)
+        d_value = d_value + _product(kept.astype(grad.dtype), grad, 1, 0)
+        d_kept = _product(value, grad, 1, 1)
+        d_scores = kept * d_kept - probs * correction_ref[rows][None]
+        d_key = d_key + _product(d_scores.astype(query.dtype), query, 1, 0)
+        return d_key, d_value
 
     zeros = jnp.zeros((tiles.keys, qkv_ref.shape[-1]), jnp.float32)
-    state = ((zeros, zeros),) * len(heads)
-    start = jax.lax.div(first, np.int32(tiles.queries))
+    state = zeros, zeros
+    start = jax.lax.div(columns.start, np.int32(tiles.queries))
     for i in range(tiles.keys // tiles.queries):
         state = step(start + i, state, diagonal=True)
     start = start + tiles.keys // tiles.queries
     stop = qkv_ref.shape[0] // tiles.queries
     full_step = functools.partial(step, diagonal=False)
-    state = jax.lax.fori_loop(start, stop, full_step, state)
-    for g, (d_key, d_value) in zip(heads, state, strict=True):
-        d_key = d_key * (_scale(problem) / math.sqrt(problem.head_dim))
-        d_qkv_ref[columns, KEY, g] = d_key.astype(d_qkv_ref.dtype)
-        d_qkv_ref[columns, VALUE, g] = (d_value * _scale(problem)).astype(
-            d_qkv_ref.dtype
-        )
+    d_key, d_value = jax.lax.fori_loop(start, stop, full_step, state)
+    d_key = d_key * (_scale(problem) / math.sqrt(problem.head_dim))
+    d_qkv_ref[columns, KEY] = d_key.astype(d_qkv_ref.dtype)
+    d_qkv_ref[columns, VALUE] = (d_value * _scale(problem)).astype(d_qkv_ref.dtype)
+
+
+def _drop(
+    setup: Setup,
+    tile: jax.Array,
+    mask_ref: Sequence[Any],
+    block: jax.Array,
+    rows: Any,
+    transposed: bool = False,
+) -> jax.Array:
+    """Zeroes the elements of a tile that the mask drops; the caller scales the rest.
+
+    Args:
+      setup: the constants.
+      tile: float32, queries by keys, or transposed.
+      mask_ref: the reference to the mask; none without dropout.
+      block: the number of the tile's block of keys.
+      rows: the tile's queries.
+      transposed: whether the tile is keys by queries.
+    """
+    if not mask_ref:
+        return tile
+    num_blocks = setup.tiles.keys // MASK_KEYS
+    words = mask_ref[0][pl.ds(block * num_blocks, num_blocks), rows].astype(jnp.int32)
+    bits = np.int32(1) << jnp.arange(MASK_BITS)
+    if transposed:  # [blocks, 8 bits, 8 words, queries]
+        kept = words.swapaxes(1, 2)[:, None] & bits[:, None, None]
+    else:  # [queries, blocks, 8 bits, 8 words]
+        kept = words.swapaxes(0, 1)[:, :, None] & bits[:, None]
+    kept = kept.reshape(tile.shape)
+    if setup.interpret:
+        return jnp.where(kept != 0, tile, 0.0)
+    # The compiler would select after rounding to bfloat16, which takes longer.
+    return _assembled(
+        """{
+        .reg .pred kept;
+        setp.ne.s32 kept, $2, 0;
+        selp.f32 $0, $1, 0f00000000, kept;
+        }""",
+        tile,
+        kept,
+        "=f,f,r",
+    )
 
 
 def _exp2(setup: Setup, scores: jax.Array, shift: jax.Array) -> jax.Array:
@@ -244,18 +334,31 @@ def _exp2(setup: Setup, scores: jax.Array, shift: jax.Array) -> jax.Array:
     if setup.interpret:
         return jnp.exp2(scores * scale - shift)
     [immediate] = struct.unpack("I", struct.pack("f", scale))
-    [powers] = triton.elementwise_inline_asm(
+    return _assembled(
         f"""{{
-        .reg .f32 x;
-        fma.rn.ftz.f32 x, $1, 0f{immediate:08X}, $2;
+        .reg .f32 x, y;
+        neg.f32 y, $2;
+        fma.rn.ftz.f32 x, $1, 0f{immediate:08X}, y;
         ex2.approx.ftz.f32 $0, x;
         }}""",
-        args=[scores, jnp.broadcast_to(-shift, scores.shape)],
-        constraints="=f,f,f",
-        pack=1,
-        result_shape_dtypes=[jax.ShapeDtypeStruct(scores.shape, scores.dtype)],
+        scores,
+        jnp.broadcast_to(shift, scores.shape),
+        "=f,f,f",
     )
-    return powers
+
+
+def _assembled(
+    text: str, left: jax.Array, right: jax.Array, constraints: str
+) -> jax.Array:
+    """An element-wise function of two arrays, in PTX; the result is float32."""
+    [result] = triton.elementwise_inline_asm(
+        text,
+        args=[left, right],
+        constraints=constraints,
+        pack=1,
+        result_shape_dtypes=[jax.ShapeDtypeStruct(left.shape, jnp.float32)],
+    )
+    return result
 
 
 def _scale(problem: Problem) -> np.float32:
@@ -266,39 +369,3 @@ def _product(left: jax.Array, right: jax.Array, *summed: int) -> jax.Array:
     """A matrix product over the given axes, with float32 sums and result."""
     axes = (summed[:1], summed[1:]), ((), ())
     return jax.lax.dot_general(left, right, axes, preferred_element_type=jnp.float32)
-
-
-def _dropout(problem: Problem, seeds_ref: Any) -> Callable[..., Any]:
-    """Dropout of tiles of this program's heads, without its scale.
-
-    Args:
-      problem: the rate and the shape of the mask.
-      seeds_ref: [4] uint32: the counter of the row's first hash, its key, and the
-        second word of the site's key.
-
-    Returns:
-      A function of the tile's positions, int32 [queries, 1] and [1, keys], or both
-      transposed. It returns a function of a tile and the number of its head, below G.
-    """
-    bound = keep_threshold(problem.rate)
-    if bound == 0:
-        return lambda queries, keys: lambda tile, g: tile
-    first, key, word, zero = (seeds_ref[i] for i in range(4))
-    zero = zero.astype(jnp.float32)
-    start = pl.program_id(1) * problem.seq_len
-
-    def at(queries: jax.Array, keys: jax.Array) -> Callable[..., jax.Array]:
-        by_query = ((start + queries) * problem.seq_len).astype(jnp.uint32)
-        keys = keys.astype(jnp.uint32)
-        if problem.sharing == 2:
-            bits = hash_bits(first + by_query + keys, key, word)
-            kept = [x >= np.uint32(bound << 16) for x in (bits << 16, bits)]
-            return lambda tile, g: jnp.where(kept[g], tile, zero)
-        index, half = by_query + keys, np.uint32(num_hashes(problem.probs_shape))
-        upper = index >= half
-        counter = first + jnp.where(upper, index - half, index)
-        bits = hash_bits(counter, key, word)
-        bits = jnp.where(upper, bits >> 16, bits & 0xFFFF)
-        return lambda tile, g: jnp.where(bits >= np.uint32(bound), tile, zero)
-
-    return at

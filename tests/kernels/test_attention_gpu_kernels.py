@@ -70,8 +70,8 @@ def plain_results():
 @pytest.mark.parametrize(
     "tiles",
     [
-        Plan(Tiles(64, 32, 4, 2), Tiles(32, 16, 4, 1), Tiles(16, 64, 4, 2)),
-        Plan(Tiles(16, 16, 4, 1), Tiles(64, 64, 8, 2), Tiles(64, 64, 8, 3)),
+        Plan(Tiles(128, 64, 4, 2), Tiles(128, 128, 4, 1), Tiles(16, 64, 4, 2)),
+        Plan(Tiles(64, 64, 4, 1), Tiles(128, 64, 8, 2), Tiles(64, 128, 8, 3)),
     ],
 )
 def test_any_plan_computes_the_same(tiles, monkeypatch):
