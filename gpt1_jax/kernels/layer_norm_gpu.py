@@ -10,7 +10,7 @@ the lower half shares the hashes of its dropout mask with one in the upper half.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -32,8 +32,9 @@ from gpt1_jax.ops.layer_norm import EPSILON
 
 MAX_PIECES = 8  # in half a vector
 MIN_WIDTH = 16  # of a piece
-# Tiles of at most 4,096 elements leave a thread's values in its registers.
-NUM_WARPS, TILE = 4, 4096
+# Tiles of at most 2,048 elements leave a thread's values, and those that it loads for
+# the next tile, in registers, with room for four or five programs on a multiprocessor.
+NUM_WARPS, TILE = 4, 2048
 # Vectors for each program: more mean fewer partial sums, or fewer reads of the gain.
 FORWARD_VECTORS, BACKWARD_VECTORS = 16, 64
 
@@ -169,16 +170,17 @@ def forward_kernel(problem: Problem, *refs: Any) -> None:
         [vectors_ref[i, piece] for piece in pieces] for i in range(3)
     )
 
-    def tile(i: jax.Array, _: None) -> None:
-        rows = pl.ds(i * problem.tile_vectors, problem.tile_vectors)
+    def tile(
+        rows: Any, xs: list[jax.Array], branches: list[jax.Array], _: None
+    ) -> None:
         added = [
-            branch_ref[rows, piece].astype(jnp.float32) + shift
-            for piece, shift in zip(pieces, branch_bias, strict=True)
+            branch.astype(jnp.float32) + shift
+            for branch, shift in zip(branches, branch_bias, strict=True)
         ]
         sums = []
         dropped = _dropped(problem, counters_ref, rows, added)
-        for piece, branch in zip(pieces, dropped, strict=True):
-            total = (x_ref[rows, piece] + branch).astype(sum_ref.dtype)
+        for piece, x, branch in zip(pieces, xs, dropped, strict=True):
+            total = (x + branch).astype(sum_ref.dtype)
             sum_ref[rows, piece] = total
             sums.append(total.astype(jnp.float32))
         mean = _mean(problem, sums)
@@ -189,7 +191,7 @@ def forward_kernel(problem: Problem, *refs: Any) -> None:
             normed = x * inverse[:, None] * gain + shift
             normed_ref[rows, piece] = normed.astype(normed_ref.dtype)
 
-    jax.lax.fori_loop(0, x_ref.shape[0] // problem.tile_vectors, tile, None)
+    _for_each_tile(problem, (x_ref, branch_ref), tile, None)
 
 
 def backward_kernel(problem: Problem, *refs: Any) -> None:
@@ -204,11 +206,15 @@ def backward_kernel(problem: Problem, *refs: Any) -> None:
     pieces = problem.pieces
     scale = [vectors_ref[1, piece] for piece in pieces]
 
-    def tile(i: jax.Array, state: list[list[jax.Array]]) -> list[list[jax.Array]]:
-        rows = pl.ds(i * problem.tile_vectors, problem.tile_vectors)
+    def tile(
+        rows: Any,
+        sums: list[jax.Array],
+        grads: list[jax.Array],
+        state: list[list[jax.Array]],
+    ) -> list[list[jax.Array]]:
         mean, inverse = mean_ref[rows][:, None], inverse_ref[rows][:, None]
-        grads = [grad_ref[rows, piece].astype(jnp.float32) for piece in pieces]
-        normed = [(sum_ref[rows, piece] - mean) * inverse for piece in pieces]
+        grads = [grad.astype(jnp.float32) for grad in grads]
+        normed = [(x - mean) * inverse for x in sums]
         scaled = [grad * gain for grad, gain in zip(grads, scale, strict=True)]
         both = [d * n for d, n in zip(scaled, normed, strict=True)]
         offset, along = _mean(problem, scaled)[:, None], _mean(problem, both)[:, None]
@@ -228,15 +234,47 @@ def backward_kernel(problem: Problem, *refs: Any) -> None:
 
     zeros = jnp.zeros((problem.tile_vectors, problem.width), jnp.float32)
     state = [[zeros] * len(pieces)] * 3
-    state = jax.lax.fori_loop(0, sum_ref.shape[0] // problem.tile_vectors, tile, state)
+    state = _for_each_tile(problem, (sum_ref, grad_ref), tile, state)
     for i, totals in enumerate(state):
         for piece, total in zip(pieces, totals, strict=True):
             sums_ref[i, piece] = total.sum(0)
 
 
+def _for_each_tile(
+    problem: Problem, refs: Sequence[Any], compute: Callable[..., Any], state: Any
+) -> Any:
+    """Runs a function on one tile of vectors after another.
+
+    Each is loaded while the one before is computed.
+
+    Args:
+      problem: the constants.
+      refs: references to arrays of the program's vectors.
+      compute: (a tile's rows, its pieces of each array, state) -> the next state.
+      state: the state before the first.
+
+    Returns:
+      The state after the last.
+    """
+    num_tiles = refs[0].shape[0] // problem.tile_vectors
+
+    def rows_of(i: jax.Array) -> Any:
+        return pl.ds(i * problem.tile_vectors, problem.tile_vectors)
+
+    def load(i: jax.Array) -> list[list[jax.Array]]:
+        return [[ref[rows_of(i), piece] for piece in problem.pieces] for ref in refs]
+
+    def step(i: jax.Array, carry: Any) -> Any:
+        loaded, state = carry
+        following = load(jnp.minimum(i + 1, num_tiles - 1))
+        return following, compute(rows_of(i), *loaded, state)
+
+    return jax.lax.fori_loop(0, num_tiles, step, (load(jnp.int32(0)), state))[1]
+
+
 def _mean(problem: Problem, pieces: Sequence[jax.Array]) -> jax.Array:
     """The mean of each vector: [tile, width] pieces to [tile]."""
-    return functools.reduce(jnp.add, (x.sum(1) for x in pieces)) / problem.dim
+    return functools.reduce(jnp.add, pieces).sum(1) / problem.dim
 
 
 def _dropped(
