@@ -13,6 +13,7 @@ import argparse
 import gzip
 import os
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.compiler import hlo, kinds, schedule
+from benchmarks.compiler import hlo, kinds, sass, schedule
 from benchmarks.compiler.targets import (
     TARGETS,
     Target,
@@ -70,8 +71,13 @@ def compile_case(
         "model_flops_per_device": program.flops / program.devices,
         "lower_seconds": lowered - start,
     }
+    codes: dict[str, sass.Code] = {}
     try:
-        compiled = program.lowered.compile()
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"xla_dump_to": folder} if target.compiler == "cuda" else None
+            compiled = program.lowered.compile(options)
+            if options:
+                codes = sass.read(Path(folder))
     except jax.errors.JaxRuntimeError as error:
         message = str(error).partition("\n")[0]
         fits = False if "RESOURCE_EXHAUSTED" in message else None
@@ -79,7 +85,7 @@ def compile_case(
     result["compile_seconds"] = time.perf_counter() - lowered
     result["compile_cpu_seconds"] = cpu_seconds() - lowered_cpu
     if "error" not in result:
-        result.update(described(compiled, target, flags.own_kernels / 1e3))
+        result.update(described(compiled, target, flags.own_kernels / 1e3, codes))
         if flags.hlo:
             path = Path(flags.hlo) / f"{flags.target}_{name}.txt.gz"
             write_hlo(path, compiled.as_text())
@@ -92,7 +98,10 @@ def cpu_seconds() -> float:
 
 
 def described(
-    compiled: Any, target: Target, own_seconds: float = 0.0
+    compiled: Any,
+    target: Target,
+    own_seconds: float = 0.0,
+    codes: Mapping[str, sass.Code] | None = None,
 ) -> dict[str, Any]:
     """The memory, collectives and kernels of a compiled program, for each device."""
     stats = compiled.memory_analysis()
@@ -101,8 +110,8 @@ def described(
     total = sum(memory.values()) - 2 * memory["alias"]
     room = target.chip and target.chip.memory_bytes
     text = compiled.as_text()
-    found = list(hlo.kernels(text))
-    played = target.chip and schedule.play(text, target.chip, own_seconds)
+    found = list(hlo.kernels(text, codes))
+    played = target.chip and schedule.play(text, target.chip, own_seconds, codes)
     return {
         "memory_bytes": memory,  # outputs that are aliased take an argument's place
         "total_bytes": total,

@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.compiler.hlo import Frame, Kernel, Operation
+from benchmarks.compiler.schedule import kernel_seconds
 from benchmarks.compiler.targets import Chip
 
 # The areas of our lines. The first entry that fits applies, to the innermost call.
@@ -183,16 +184,29 @@ def by_kind(kernels: Iterable[Kernel], chip: Chip | None) -> dict[str, dict[str,
 def _sums(kernels: Sequence[Kernel], chip: Chip | None) -> dict[str, Any]:
     num_bytes = sum(k.times * k.bytes for k in kernels)
     flops = sum(k.times * k.flops for k in kernels)
-    cycles = [k.times * k.cycles for k in kernels if k.cycles is not None]
-    known = cycles and chip and chip.cycles_per_second
-    return {
+    of_gpu = chip and chip.multiprocessor_cycles
+    codes = [(k.times, k.code) for k in kernels if k.code]
+    estimated = [
+        k.times * kernel_seconds(k, chip)
+        for k in kernels
+        if chip and (of_gpu or k.cycles is not None)
+    ]
+    sums = {
         "kernels": sum(k.times for k in kernels if not k.is_transfer),
         "bytes": num_bytes,
         "flops": flops,
         "bytes_seconds": num_bytes / chip.bytes_per_second if chip else None,
         "flops_seconds": flops / chip.flops_per_second if chip else None,
-        "estimated_seconds": sum(cycles) / known if known else None,
+        "estimated_seconds": sum(estimated) if estimated else None,
     }
+    if of_gpu:
+        known = [
+            times * sum(c.instructions.values()) for times, c in codes if c.instructions
+        ]
+        sums["instructions"] = sum(known) if known else None
+        sums["registers"] = max((code.registers for _, code in codes), default=None)
+        sums["spilled_bytes"] = max((c.spilled_bytes for _, c in codes), default=None)
+    return sums
 
 
 def largest(kernels: Iterable[Kernel], chip: Chip | None) -> list[dict[str, Any]]:
@@ -240,7 +254,9 @@ def _time(sums: Mapping[str, Any]) -> float:
 def tables(result: Mapping[str, Any], chip: Chip | None) -> str:
     """The results of `by_kind` and `largest` as tables."""
     rates = ("GB at full rate, ms", "products at full rate, ms", "estimated, ms")
-    numbers = ("kernels", "GB", *rates)
+    code = ("warp instructions, M", "registers", "spilled bytes of a thread")
+    of_gpu = chip and chip.multiprocessor_cycles
+    numbers = ("kernels", "GB", *rates, *(code if of_gpu else ()))
     kinds = result["kinds"]
     rows = [[name, *_cells(sums)] for name, sums in kinds.items()]
     by_kind_table = harness.markdown(("kind", *numbers), rows)
@@ -269,18 +285,25 @@ def _totals(kinds: Iterable[tuple[str, Mapping[str, Any]]], chip: Chip | None) -
             f"outside of them at {chip.bytes_per_second / 1e9:.0f} GB/s"
         )
     if estimated := total["estimated_seconds"]:
-        text += f"; {estimated * 1e3:.2f} ms by the compiler's cycles"
+        how = "by the compiler's cycles" if chip.cycles_per_second else "estimated"
+        text += f"; {estimated * 1e3:.2f} ms {how}"
     return text
 
 
 def _cells(sums: Mapping[str, Any]) -> list[str]:
     """The numbers of `_sums`, in GB and ms."""
     times = (sums[f"{name}_seconds"] for name in ("bytes", "flops", "estimated"))
-    return [
+    cells = [
         f"{sums['kernels']}",
         f"{sums['bytes'] / 1e9:.3f}",
         *(f"{time * 1e3:.2f}" if time else "-" for time in times),
     ]
+    if "registers" in sums:
+        issued, registers = sums["instructions"], sums["registers"]
+        cells.append(f"{issued / 1e6:.1f}" if issued else "-")
+        known = registers is not None
+        cells += [f"{registers}", f"{sums['spilled_bytes']}"] if known else ["-", "-"]
+    return cells
 
 
 def _tail(name: str) -> str:

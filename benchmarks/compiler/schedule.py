@@ -6,15 +6,21 @@ one is waited for in full.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.compiler import hlo
+from benchmarks.compiler.sass import Code
 from benchmarks.compiler.targets import Chip
 
-# Shares of the data sheet's rates that kernels reach where the compiler gives no
-# cycles: 3.0 TB/s and 800 TFLOP/s of an H100.
-_BYTES_REACHED = 0.9
-_FLOPS_REACHED = 0.81
+# Shares of the full rates that kernels reach on an H200, where the compiler gives no
+# cycles. A multiprocessor issues four instructions of warps in a cycle.
+_BYTES_REACHED = 0.78
+_FLOPS_REACHED = 0.76
+_ISSUE_REACHED = 0.70
+# With few warps, each waits for its own results: cycles between its instructions.
+_LATENCY = 6
+_SCHEDULERS = 4  # of a multiprocessor
 _OWN = 'custom_call_target="tpu_custom_call"'  # kernels of ours, which have no cycles
 
 
@@ -33,15 +39,21 @@ class Schedule(NamedTuple):
         return self.kernel_seconds + self.own_seconds + exposed
 
 
-def play(text: str, chip: Chip, own_seconds: float = 0.0) -> Schedule:
+def play(
+    text: str,
+    chip: Chip,
+    own_seconds: float = 0.0,
+    codes: Mapping[str, Code] | None = None,
+) -> Schedule:
     """Plays one run of a program on one of its devices.
 
     Args:
       text: optimized and scheduled HLO, as `compiled.as_text()` gives it.
       chip: the device.
       own_seconds: what all kernels of ours for TPUs take together.
+      codes: for a GPU, the machine code of its instructions (`sass.read`).
     """
-    program = hlo.Program(text)
+    program = hlo.Program(text, codes)
     num_own = sum(
         times * (_OWN in instruction.attributes)
         for instructions, times in program.runs()
@@ -56,6 +68,27 @@ def play(text: str, chip: Chip, own_seconds: float = 0.0) -> Schedule:
         dict(player.sent),
         sum(player.sent.values()) / chip.network_bytes_per_second,
     )
+
+
+def kernel_seconds(kernel: hlo.Kernel, chip: Chip) -> float:
+    """What one execution takes: by the compiler's cycles, if it gives any.
+
+    On a GPU the longest of its bytes, its products and its instructions, each at the
+    rate that kernels reach.
+    """
+    if chip.cycles_per_second:
+        return (kernel.cycles or 0) / chip.cycles_per_second
+    times = [
+        kernel.bytes / (_BYTES_REACHED * chip.bytes_per_second),
+        kernel.flops / (_FLOPS_REACHED * chip.flops_per_second),
+    ]
+    code = kernel.code
+    if code and code.instructions and chip.multiprocessor_cycles:
+        warps = code.resident_warps / _SCHEDULERS
+        rate = _SCHEDULERS * min(_ISSUE_REACHED, warps / _LATENCY)
+        issued = sum(code.instructions.values())
+        times.append(issued / (rate * chip.multiprocessor_cycles))
+    return max(times)
 
 
 class _Player:
@@ -102,16 +135,9 @@ class _Player:
             self._now += self._seconds_of_own
         elif not hlo.is_free(instruction):
             if instruction.name not in self._times:
-                self._times[instruction.name] = self._kernel_time(instruction)
+                kernel = hlo.kernel(self._program, instruction)
+                seconds = kernel_seconds(kernel, self._chip)
+                self._times[instruction.name] = seconds
             seconds = self._times[instruction.name]
             self.kernel_seconds += seconds
             self._now += seconds
-
-    def _kernel_time(self, instruction: hlo.Instruction) -> float:
-        kernel = hlo.kernel(self._program, instruction)
-        if self._chip.cycles_per_second:
-            return (kernel.cycles or 0) / self._chip.cycles_per_second
-        return max(
-            kernel.bytes / (_BYTES_REACHED * self._chip.bytes_per_second),
-            kernel.flops / (_FLOPS_REACHED * self._chip.flops_per_second),
-        )

@@ -7,7 +7,7 @@ from benchmarks.compiler.targets import Chip
 
 # A cycle is a millisecond; the network sends 1 kB a millisecond.
 TPU = Chip(10**9, 1e6, 1e6, network_bytes_per_second=1e6, cycles_per_second=1e3)
-GPU = TPU._replace(bytes_per_second=1e6 / 0.9, cycles_per_second=None)
+GPU = TPU._replace(bytes_per_second=1e6 / 0.78, cycles_per_second=None)
 
 # [1000] float32 are gathered from 4 devices: 3 kB sent, 3 ms.
 PROGRAM = """
