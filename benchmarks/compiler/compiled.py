@@ -12,6 +12,7 @@ own.
 import argparse
 import gzip
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -71,24 +72,24 @@ def compile_case(
         "model_flops_per_device": program.flops / program.devices,
         "lower_seconds": lowered - start,
     }
-    codes: dict[str, sass.Code] = {}
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            options = {"xla_dump_to": folder} if target.compiler == "cuda" else None
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"xla_dump_to": folder} if target.compiler == "cuda" else None
+        try:
             compiled = program.lowered.compile(options)
-            if options:
-                codes = sass.read(Path(folder))
-    except jax.errors.JaxRuntimeError as error:
-        message = str(error).partition("\n")[0]
-        fits = False if "RESOURCE_EXHAUSTED" in message else None
-        result.update(error=message, fits=fits)
-    result["compile_seconds"] = time.perf_counter() - lowered
-    result["compile_cpu_seconds"] = cpu_seconds() - lowered_cpu
-    if "error" not in result:
-        result.update(described(compiled, target, flags.own_kernels / 1e3, codes))
-        if flags.hlo:
-            path = Path(flags.hlo) / f"{flags.target}_{name}.txt.gz"
-            write_hlo(path, compiled.as_text())
+        except jax.errors.JaxRuntimeError as error:
+            message = str(error).partition("\n")[0]
+            fits = False if "RESOURCE_EXHAUSTED" in message else None
+            result.update(error=message, fits=fits)
+        result["compile_seconds"] = time.perf_counter() - lowered
+        result["compile_cpu_seconds"] = cpu_seconds() - lowered_cpu
+        if "error" not in result:
+            codes = sass.read(Path(folder))
+            result.update(described(compiled, target, flags.own_kernels / 1e3, codes))
+            if flags.hlo:
+                path = Path(flags.hlo) / f"{flags.target}_{name}"
+                write_hlo(path.with_suffix(".txt.gz"), compiled.as_text())
+                if codes:
+                    shutil.copytree(folder, path, dirs_exist_ok=True)
     return result
 
 
@@ -208,6 +209,7 @@ def account(result: Mapping[str, Any]) -> str:
     parts = {
         "kernels": played["kernel_seconds"],
         "our own kernels": played["own_seconds"],
+        "between kernels": played["idle_seconds"],
         "exposed exchange": exposed,
     }
     terms = " + ".join(f"{value * 1e3:.2f} ms {name}" for name, value in parts.items())
@@ -244,7 +246,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     text = "ms that all kernels of ours for a TPU take; its compiler does not say"
     parser.add_argument("--own_kernels", type=float, default=0.0, help=text)
-    parser.add_argument("--hlo", help="folder for the optimized programs")
+    text = "folder for the optimized programs, and for a GPU the code of their kernels"
+    parser.add_argument("--hlo", help=text)
     parser.add_argument("--output", type=Path, help="JSON file to write")
     flags = parser.parse_args(arguments)
     several = TARGETS[flags.target].num_chips > 1

@@ -1,9 +1,9 @@
 """Reads the machine code of a compiled GPU program: registers, spills, instructions.
 
 XLA writes each kernel as PTX. CUDA's ptxas makes machine code (SASS) of it, as XLA has
-it do, and nvdisasm prints that. How often a loop runs follows from the grid: one thread
-of each warp is followed through the code, with what it computes of whole numbers. What
-it loads is unknown, and so is all that depends on it.
+it do, and nvdisasm prints that. Loops count as often as they run: one thread of each
+warp is followed through the code, with the whole numbers that it computes. What it
+loads is not known, nor what depends on it.
 """
 
 import importlib.util
@@ -13,22 +13,24 @@ import re
 import shutil
 import struct
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 _MIN_THREADS = 1 << 16  # a smaller kernel takes microseconds, whatever its instructions
-# XLA's own products: on the chip it takes a library's wherever these are faster.
-_PRODUCT = "gemm_fusion"
-_MAX_BLOCKS = 8  # of a grid's first axis that are followed
+_MAX_BLOCKS = 16  # that are followed, along the grid's first axis
 _MAX_STEPS = 10**6  # of one thread
 # What a multiprocessor of compute capability 9.0 has room for.
-_MAX_RESIDENT, _REGISTERS, _SHARED_BYTES, _RESERVED_BYTES = 64, 65536, 233472, 1024
+_MAX_WARPS, _MAX_RESIDENT_BLOCKS, _REGISTERS = 64, 32, 65536
+_SHARED_BYTES, _RESERVED_BYTES = 233472, 1024  # of all blocks; of each for the system
+# XLA's own products: on the chip it takes a library's wherever these are faster.
+_PRODUCT = "gemm_fusion"
+
 _KERNEL = re.compile(
-    r"\s*(\d+): kCustomKernel .*?(\S+) grid: \[([\d, ]+)\] threads: \[([\d, ]+)\]"
-    r"\s+shared_memory: (\d+)"
+    r"\s*(?P<thunk>\d+): kCustomKernel .*?(?P<name>\S+) grid: \[(?P<grid>[\d, ]+)\] "
+    r"threads: \[(?P<block>[\d, ]+)\]\s+shared_memory: (?P<shared>\d+)"
 )
 _THUNK = re.compile(r'profile_annotation: "([^"]*)"\s+thunk_id: (\d+)')
 _LINE = re.compile(
@@ -38,161 +40,153 @@ _LABEL = re.compile(r"(\.L_\w+):")
 
 
 class Code(NamedTuple):
-    """The machine code of a kernel and how it is launched."""
+    """The machine code of a kernel, and how it is launched."""
 
     blocks: int
     threads: int  # of a block
     registers: int  # of a thread
     spilled_bytes: int  # that a thread stores and loads because registers are too few
     shared_bytes: int  # of a block
-    instructions: Mapping[str, float] | None  # of all warps, by pipe; None: not known
-
-    @property
-    def warps(self) -> int:
-        """Of a block."""
-        return -(-self.threads // 32)
+    instructions: float | None  # of all warps; None if that is not known
 
     @property
     def resident_warps(self) -> int:
-        """Of a multiprocessor, by the registers and shared memory of its blocks."""
-        registers = -(-self.registers // 8) * 8 * 32 * self.warps
+        """Warps that a multiprocessor has room for."""
+        warps = -(-self.threads // 32)
+        registers = -(-self.registers // 8) * 8 * 32 * warps
         blocks = min(
-            _MAX_RESIDENT // self.warps,
+            _MAX_WARPS // warps,
+            _MAX_RESIDENT_BLOCKS,
             _REGISTERS // max(1, registers),
             _SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES),
-            32,
         )
-        return max(1, blocks) * self.warps
+        return max(1, blocks) * warps
+
+
+class _Launch(NamedTuple):
+    """A kernel as XLA's list of them describes it; equal ones are one kernel."""
+
+    name: str
+    grid: tuple[int, ...]
+    threads: int
+    shared_bytes: int  # besides those that the kernel itself declares
 
 
 def read(folder: Path) -> dict[str, Code]:
-    """The kernels of a program that XLA wrote to a folder with `xla_dump_to`.
+    """The kernels of the programs that XLA wrote to a folder (`xla_dump_to`).
 
     Returns:
-      The code of each instruction of the optimized program that has some; libraries'
-      products have none.
+      The code of each instruction of the optimized program that has some. Products
+      have none here.
     """
-    sequences = folder.glob("*.thunk_sequence.txt")
-    launches = {
-        int(match[1]): match
-        for path in sequences
-        for match in map(_KERNEL.match, path.read_text().splitlines())
-        if match and not match[2].startswith(_PRODUCT)
-    }
     files = {
-        name[1]: path
+        match[1]: path
         for path in folder.glob("*.ptx")
-        for name in re.finditer(r"\.entry (\w+)\(", path.read_text())
+        for match in re.finditer(r"\.entry (\w+)\(", path.read_text())
     }
-    different = {
-        match.group(2, 3, 4, 5): files[match[2]] for match in launches.values()
-    }
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = pool.map(_code, different, different.values())
-    codes = dict(zip(different, found, strict=True))
-    [metadata] = folder.glob("*.thunk_metadata.txt")
-    return {
-        thunk[1]: codes[launches[int(thunk[2])].group(2, 3, 4, 5)]
-        for thunk in _THUNK.finditer(metadata.read_text())
-        if int(thunk[2]) in launches
-    }
-
-
-def _code(launch: tuple[str, str, str, str], path: Path) -> Code:
-    """Assembles a kernel and follows its warps."""
-    grid, block = ([int(n) for n in sizes.split(",")] for sizes in launch[1:3])
-    target = re.search(r"\.target (\w+)", path.read_text())
-    assert target, path
-    binary = path.with_suffix(".cubin")
-    command = [_tool("ptxas"), "-v", f"--gpu-name={target[1]}", path, "-o", binary]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    registers, static, *spills = (
-        sum(map(int, re.findall(pattern, said)))
-        for pattern in (
-            r"(\d+) registers",
-            r"(\d+) bytes smem",
-            r"(\d+) bytes spill stores",
-            r"(\d+) bytes spill loads",
+    if files and not (_tool("ptxas") and _tool("nvdisasm")):
+        warnings.warn(
+            "the instructions of kernels are not known, so times are too low: there is "
+            "no ptxas or nvdisasm; pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm",
+            stacklevel=2,
         )
+        return {}
+    launches = {
+        name: launch for name, launch in _launches(folder) if launch.name in files
+    }
+    different = list(dict.fromkeys(launches.values()))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        codes = pool.map(lambda launch: _code(launch, files[launch.name]), different)
+        by_launch = dict(zip(different, codes, strict=True))
+    return {name: by_launch[launch] for name, launch in launches.items()}
+
+
+def _launches(folder: Path) -> Iterator[tuple[str, _Launch]]:
+    """The names of instructions, and the kernels that they launch."""
+    for path in folder.glob("*.thunk_sequence.txt"):
+        kernels = {}
+        for match in map(_KERNEL.match, path.read_text().splitlines()):
+            if match and not match["name"].startswith(_PRODUCT):
+                grid, block = (
+                    tuple(map(int, match[sizes].split(",")))
+                    for sizes in ("grid", "block")
+                )
+                kernels[match["thunk"].lstrip("0")] = _Launch(
+                    match["name"], grid, math.prod(block), int(match["shared"])
+                )
+        metadata = path.with_name(path.name.replace("_sequence", "_metadata"))
+        for name, thunk in _THUNK.findall(metadata.read_text()):
+            if thunk in kernels:
+                yield name, kernels[thunk]
+
+
+def _code(launch: _Launch, path: Path) -> Code:
+    """Assembles a kernel, and counts its instructions."""
+    [target] = re.findall(r"\.target (\w+)", path.read_text())
+    binary = path.with_suffix(".cubin")
+    said = _output("ptxas", "-v", f"--gpu-name={target}", path, "-o", binary)
+    registers, declared, stores, loads = (
+        sum(map(int, re.findall(rf"(\d+) {what}", said)))
+        for what in ("registers", "bytes smem", "bytes spill st", "bytes spill lo")
     )
-    code = Code(math.prod(grid), math.prod(block), registers, sum(spills), static, None)
-    code = code._replace(shared_bytes=static + int(launch[3]))
-    tool = _tool("nvdisasm")
-    if not tool or code.blocks * code.threads < _MIN_THREADS:
-        return code
-    command = [tool, "-c", binary]
+    threads = math.prod(launch.grid) * launch.threads
+    issued = None
+    if threads >= _MIN_THREADS:
+        issued = instructions(_output("nvdisasm", "-c", binary), *launch[1:3])
+    return Code(
+        math.prod(launch.grid),
+        launch.threads,
+        registers,
+        stores + loads,
+        declared + launch.shared_bytes,
+        issued,
+    )
+
+
+def _output(name: str, *arguments: str | Path) -> str:
+    """What a program of CUDA's toolkit prints."""
+    command = [_tool(name), *arguments]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return code._replace(instructions=instructions(done.stdout, grid, block))
+    return done.stdout + done.stderr
 
 
 def _tool(name: str) -> str:
-    """A program of CUDA's toolkit, on the path or in a package; "" if there is none."""
-    if found := shutil.which(name):
-        return found
+    """The path of a program of CUDA's toolkit; "" if it is not here.
+
+    XLA, too, takes that of the packages first, whose version fits its PTX.
+    """
     for package, place in (("nvidia", "*/bin"), ("triton", "backends/nvidia/bin")):
         spec = importlib.util.find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
             for path in Path(folder).glob(f"{place}/{name}"):
                 return str(path)
-    return ""
+    return shutil.which(name) or ""
 
 
-def instructions(
-    text: str, grid: list[int], block: list[int]
-) -> dict[str, float] | None:
-    """The instructions that all warps of a kernel execute, by the pipe that does.
+def instructions(text: str, grid: tuple[int, ...], threads: int) -> float | None:
+    """How many instructions all warps of a kernel execute.
 
     Args:
       text: machine code, as nvdisasm prints it.
-      grid, block: sizes of the grid in blocks and of a block in threads.
+      grid: the numbers of blocks along each axis.
+      threads: of a block, whose other axes are 1.
 
     Returns:
-      None if the code has a loop whose length depends on what it loads.
+      None if the length of a loop depends on what the kernel loads.
     """
     lines, labels = _parsed(text)
     step = -(-grid[0] // _MAX_BLOCKS)
-    followed = range(0, grid[0], step)
-    visits: Counter[int] = Counter()
-    for number in followed:
-        for thread in range(0, math.prod(block), 32):
-            x, rest = thread % block[0], thread // block[0]
-            known = {
-                "SR_CTAID.X": number,
-                "SR_TID.X": x,
-                "SR_TID.Y": rest % block[1],
-                "SR_TID.Z": rest // block[1],
-            }
-            for i, size in enumerate((*block, *grid)):
-                known[f"c[0x0][{4 * i:#x}]"] = size
-            path = _Thread(lines, labels, known).follow()
-            if path is None:
+    followed = range((step - 1) // 2, grid[0], step)
+    sizes = {f"c[0x0][{4 * i:#x}]": n for i, n in enumerate((threads, 1, 1, *grid))}
+    total = 0
+    for block in followed:
+        for thread in range(0, threads, 32):
+            place = {"SR_CTAID.X": block, "SR_TID.X": thread}
+            steps = _Thread(lines, labels, {**sizes, **place}).follow()
+            if steps is None:
                 return None
-            visits.update(path)
-    scale = math.prod(grid) / len(followed)
-    counts: Counter[str] = Counter()
-    for place, times in visits.items():
-        counts[pipe(lines[place].op)] += times * scale
-    return dict(counts)
-
-
-# The units that execute instructions. CUDA's programming guide says how many results a
-# multiprocessor of compute capability 9.0 has of each in a cycle.
-_PIPES = {
-    "alu": "BMSK F2FP FLO FMNMX FSEL FSET FSETP I2FP IABS IADD3 IMNMX ISETP LEA LOP3 "
-    "MOV P2R PLOP3 POPC PRMT R2P SEL SGXT SHF VABSDIFF VIADD VIMNMX",
-    "fma": "FADD FFMA FFMA32I FMUL HADD2 HFMA2 HMUL2",
-    "imad": "IMAD",
-    "special": "F2F F2I FRND I2F MUFU",
-    "memory": "ATOM ATOMG ATOMS LD LDC LDG LDGSTS LDL LDS LDSM RED REDG REDUX SHFL ST "
-    "STG STL STS STSM",
-    "tensor": "HGMMA HMMA IMMA",
-}
-_PIPE_OF = {op: name for name, ops in _PIPES.items() for op in ops.split()}
-
-
-def pipe(op: str) -> str:
-    """The unit that executes an instruction; "other" for branches, barriers, ..."""
-    return _PIPE_OF.get(op, "other")
+            total += steps
+    return total * math.prod(grid) / len(followed)
 
 
 _MASK = 0xFFFFFFFF
@@ -283,21 +277,19 @@ class _Thread:
         self._lines, self._labels = lines, labels
         self._values: dict[str, float | None] = {"PT": True, "UPT": True, **known}
 
-    def follow(self) -> Counter[int] | None:
-        """How often it meets each instruction; None if that is not known.
+    def follow(self) -> int | None:
+        """How many instructions it meets; None if that is not known.
 
         A forward branch whose condition is not known is not taken: some thread of the
         warp needs what follows.
         """
-        visits: Counter[int] = Counter()
         place = 0
-        for _ in range(_MAX_STEPS):
+        for steps in range(1, _MAX_STEPS):
             line = self._lines[place]
-            visits[place] += 1
             holds = self._value(line.guard) if line.guard else True
             place += 1
             if line.op in ("EXIT", "RET") and holds:
-                return visits
+                return steps
             if line.op == "BRA":
                 target = self._labels[line.label]
                 if holds is None and target < place:
