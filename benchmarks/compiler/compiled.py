@@ -4,9 +4,9 @@
     python -m benchmarks.compiler.compiled --target=v5e-16 [--layers=2] [--output=FILE]
 
 The compilers of TPUs and NVIDIA GPUs run on a CPU. They say how much memory a program
-needs on a device, what devices exchange and whether they wait for it, and how many
-bytes each operation moves. Nothing is run; the only time measured is the compiler's
-own.
+needs on a device, what devices exchange and whether they wait for it, how many bytes
+each operation moves, and of a GPU's kernels the registers and instructions. Nothing is
+run; the only time measured is the compiler's own.
 """
 
 import argparse

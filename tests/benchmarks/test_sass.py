@@ -56,6 +56,24 @@ def test_what_depends_on_loaded_values_is_not_guessed():
     compare = "ISETP.NE.AND P0, PT, R0, RZ, PT"
     skipped = loaded, compare, "@P0 BRA `(.L_x_1)", "FADD R1, R0, R0", ".L_x_1:", "EXIT"
     assert instructions(listing(*skipped), (1, 1, 1), 32) == 5, "some thread needs it"
+    computed = 'BRX R4 -0xc0 (*"BRANCH_TARGETS .L_x_4,.L_x_5"*)'
+    assert instructions(listing(computed, "EXIT"), (1, 1, 1), 32) is None
+
+
+@pytest.mark.parametrize(
+    "branch, executed",
+    [
+        ("BRA `(.L_x_1)", 3),
+        ("BRA.U UP0, `(.L_x_1)", 3),
+        ("BRA.U !UP0, `(.L_x_1)", 4),
+        ("BRA.DIV UR4, `(.L_x_1)", 4),
+        ("CALL.REL.NOINC `(.L_x_1)", 4),
+    ],
+)
+def test_branches_are_taken_as_a_whole_warp_takes_them(branch, executed):
+    compare = "UISETP.EQ.U32.AND UP0, UPT, URZ, 0x0, UPT"
+    code = compare, branch, "FADD R1, R0, R0", ".L_x_1:", "EXIT"
+    assert instructions(listing(*code), (1, 1, 1), 32) == executed
 
 
 @pytest.mark.parametrize(
@@ -151,6 +169,12 @@ def test_instructions_of_the_program_have_the_code_of_their_kernels(dump):
 def test_a_missing_tool_is_named(dump, monkeypatch):
     monkeypatch.setattr(sass, "_tool", lambda name: "" if name == "nvdisasm" else name)
     with pytest.warns(UserWarning, match="no ptxas or nvdisasm; pip install"):
+        assert read(dump) == {}
+
+
+def test_a_list_of_kernels_that_reads_otherwise_is_reported(dump):
+    (dump / "m.thunk_sequence.txt").write_text("kernels: []")
+    with pytest.warns(UserWarning, match="XLA does not list its kernels"):
         assert read(dump) == {}
 
 
