@@ -4,15 +4,17 @@
     python -m benchmarks.compiler.compiled --target=v5e-16 [--layers=2] [--output=FILE]
 
 The compilers of TPUs and NVIDIA GPUs run on a CPU. They say how much memory a program
-needs on a device, what devices exchange and whether they wait for it, and how many
-bytes each operation moves. Nothing is run; the only time measured is the compiler's
-own.
+needs on a device, what devices exchange and whether they wait for it, how many bytes
+each operation moves, and of a GPU's kernels the registers and instructions. Nothing is
+run; the only time measured is the compiler's own.
 """
 
 import argparse
 import gzip
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.compiler import hlo, kinds, schedule
+from benchmarks.compiler import hlo, kinds, sass, schedule
 from benchmarks.compiler.targets import (
     TARGETS,
     Target,
@@ -70,19 +72,24 @@ def compile_case(
         "model_flops_per_device": program.flops / program.devices,
         "lower_seconds": lowered - start,
     }
-    try:
-        compiled = program.lowered.compile()
-    except jax.errors.JaxRuntimeError as error:
-        message = str(error).partition("\n")[0]
-        fits = False if "RESOURCE_EXHAUSTED" in message else None
-        result.update(error=message, fits=fits)
-    result["compile_seconds"] = time.perf_counter() - lowered
-    result["compile_cpu_seconds"] = cpu_seconds() - lowered_cpu
-    if "error" not in result:
-        result.update(described(compiled, target, flags.own_kernels / 1e3))
-        if flags.hlo:
-            path = Path(flags.hlo) / f"{flags.target}_{name}.txt.gz"
-            write_hlo(path, compiled.as_text())
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"xla_dump_to": folder} if target.compiler == "cuda" else None
+        try:
+            compiled = program.lowered.compile(options)
+        except jax.errors.JaxRuntimeError as error:
+            message = str(error).partition("\n")[0]
+            fits = False if "RESOURCE_EXHAUSTED" in message else None
+            result.update(error=message, fits=fits)
+        result["compile_seconds"] = time.perf_counter() - lowered
+        result["compile_cpu_seconds"] = cpu_seconds() - lowered_cpu
+        if "error" not in result:
+            codes = sass.read(Path(folder))
+            result.update(described(compiled, target, flags.own_kernels / 1e3, codes))
+            if flags.hlo:
+                path = Path(flags.hlo) / f"{flags.target}_{name}"
+                write_hlo(path.with_suffix(".txt.gz"), compiled.as_text())
+                if codes:
+                    shutil.copytree(folder, path, dirs_exist_ok=True)
     return result
 
 
@@ -92,7 +99,10 @@ def cpu_seconds() -> float:
 
 
 def described(
-    compiled: Any, target: Target, own_seconds: float = 0.0
+    compiled: Any,
+    target: Target,
+    own_seconds: float = 0.0,
+    codes: Mapping[str, sass.Code] | None = None,
 ) -> dict[str, Any]:
     """The memory, collectives and kernels of a compiled program, for each device."""
     stats = compiled.memory_analysis()
@@ -101,8 +111,8 @@ def described(
     total = sum(memory.values()) - 2 * memory["alias"]
     room = target.chip and target.chip.memory_bytes
     text = compiled.as_text()
-    found = list(hlo.kernels(text))
-    played = target.chip and schedule.play(text, target.chip, own_seconds)
+    found = list(hlo.kernels(text, codes))
+    played = target.chip and schedule.play(text, target.chip, own_seconds, codes)
     return {
         "memory_bytes": memory,  # outputs that are aliased take an argument's place
         "total_bytes": total,
@@ -199,6 +209,7 @@ def account(result: Mapping[str, Any]) -> str:
     parts = {
         "kernels": played["kernel_seconds"],
         "our own kernels": played["own_seconds"],
+        "between kernels": played["idle_seconds"],
         "exposed exchange": exposed,
     }
     terms = " + ".join(f"{value * 1e3:.2f} ms {name}" for name, value in parts.items())
@@ -235,7 +246,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     text = "ms that all kernels of ours for a TPU take; its compiler does not say"
     parser.add_argument("--own_kernels", type=float, default=0.0, help=text)
-    parser.add_argument("--hlo", help="folder for the optimized programs")
+    text = "folder for the optimized programs, and for a GPU the code of their kernels"
+    parser.add_argument("--hlo", help=text)
     parser.add_argument("--output", type=Path, help="JSON file to write")
     flags = parser.parse_args(arguments)
     several = TARGETS[flags.target].num_chips > 1

@@ -7,10 +7,12 @@ import functools
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
+
+from benchmarks.compiler.sass import Code
 
 _KINDS = (
     "all-gather",
@@ -133,7 +135,8 @@ def collectives(text: str) -> Counter[Collective]:
 class Program:
     """The computations of a program: instructions in the order they are executed."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, codes: Mapping[str, Code] | None = None):
+        self.codes = codes or {}  # of instructions of a program for a GPU
         self.entry = ""
         self.num_devices = 1
         self.computations: dict[str, list[Instruction]] = {}
@@ -373,6 +376,7 @@ class Kernel(NamedTuple):
     flops: float  # of its products
     cycles: int | None  # as the compiler estimates; None if it does not
     operations: list[Operation]  # of a transfer, those of the kernel that it serves
+    code: Code | None = None  # for a GPU, if it is not a library's
 
     @property
     def is_transfer(self) -> bool:
@@ -380,7 +384,7 @@ class Kernel(NamedTuple):
         return self.op.endswith("-start")
 
 
-def kernels(text: str) -> Iterator[Kernel]:
+def kernels(text: str, codes: Mapping[str, Code] | None = None) -> Iterator[Kernel]:
     """The kernels that one run of a program executes.
 
     Bytes are those of operands and results, each once. Of an operand that is only
@@ -389,8 +393,9 @@ def kernels(text: str) -> Iterator[Kernel]:
 
     Args:
       text: optimized HLO, as `compiled.as_text()` gives it.
+      codes: for a GPU, the machine code of its instructions (`sass.read`).
     """
-    program = Program(text)
+    program = Program(text, codes)
     for instructions, times in program.runs():
         for instruction in instructions:
             if not is_free(instruction):
@@ -419,6 +424,7 @@ def kernel(program: Program, instruction: Instruction, times: int = 1) -> Kernel
         sum(o.flops for o in operations) if served is instruction else 0.0,
         int(cycles[1]) if cycles else None,
         operations,
+        program.codes.get(instruction.name),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.compiler.hlo import Frame, Kernel, Operation
+from benchmarks.compiler.schedule import kernel_seconds
 from benchmarks.compiler.targets import Chip
 
 # The areas of our lines. The first entry that fits applies, to the innermost call.
@@ -170,8 +171,10 @@ def by_kind(kernels: Iterable[Kernel], chip: Chip | None) -> dict[str, dict[str,
     Returns:
       For each kind, the one that moves most first: `kernels` executed, `bytes` moved,
       `flops` of products, and of a chip the seconds these take at its full rates
-      (`bytes_seconds`, `flops_seconds`) and by the compiler's cycles
-      (`estimated_seconds`; None if it gives none).
+      (`bytes_seconds`, `flops_seconds`) and those that are estimated
+      (`estimated_seconds`; None if the compiler gives a TPU's kernels no cycles). Of
+      kernels of a GPU also the `instructions` that their warps execute, and the most
+      `registers` and `spilled_bytes` of a thread.
     """
     groups: dict[str, list[Kernel]] = {}
     for kernel in kernels:
@@ -183,16 +186,22 @@ def by_kind(kernels: Iterable[Kernel], chip: Chip | None) -> dict[str, dict[str,
 def _sums(kernels: Sequence[Kernel], chip: Chip | None) -> dict[str, Any]:
     num_bytes = sum(k.times * k.bytes for k in kernels)
     flops = sum(k.times * k.flops for k in kernels)
-    cycles = [k.times * k.cycles for k in kernels if k.cycles is not None]
-    known = cycles and chip and chip.cycles_per_second
-    return {
+    times = [(k.times, chip and kernel_seconds(k, chip)) for k in kernels]
+    estimated = [number * time for number, time in times if time is not None]
+    sums = {
         "kernels": sum(k.times for k in kernels if not k.is_transfer),
         "bytes": num_bytes,
         "flops": flops,
         "bytes_seconds": num_bytes / chip.bytes_per_second if chip else None,
         "flops_seconds": flops / chip.flops_per_second if chip else None,
-        "estimated_seconds": sum(cycles) / known if known else None,
+        "estimated_seconds": sum(estimated) if estimated else None,
     }
+    if codes := [(k.times, k.code) for k in kernels if k.code]:
+        issued = [times * (code.instructions or 0) for times, code in codes]
+        sums["instructions"] = sum(issued)
+        sums["registers"] = max(code.registers for _, code in codes)
+        sums["spilled_bytes"] = max(code.spilled_bytes for _, code in codes)
+    return sums
 
 
 def largest(kernels: Iterable[Kernel], chip: Chip | None) -> list[dict[str, Any]]:
@@ -242,12 +251,15 @@ def tables(result: Mapping[str, Any], chip: Chip | None) -> str:
     rates = ("GB at full rate, ms", "products at full rate, ms", "estimated, ms")
     numbers = ("kernels", "GB", *rates)
     kinds = result["kinds"]
-    rows = [[name, *_cells(sums)] for name, sums in kinds.items()]
+    of_gpu = any("registers" in sums for sums in kinds.values())
+    if of_gpu:
+        numbers += ("instructions of warps, M", "registers", "spilled, bytes")
+    rows = [[name, *_cells(sums, of_gpu)] for name, sums in kinds.items()]
     by_kind_table = harness.markdown(("kind", *numbers), rows)
     rows = []
     for entry in result["largest_kernels"]:
         what = _code(entry["result"]), entry["line"], _code(_tail(entry["operation"]))
-        rows.append([*what, entry["kind"], *_cells(entry)])
+        rows.append([*what, entry["kind"], *_cells(entry, of_gpu)])
     header = ("result", "line", "operation", "kind", *numbers)
     largest_table = harness.markdown(header, rows, text_columns=4)
     return "\n\n".join([_totals(kinds.items(), chip), by_kind_table, largest_table])
@@ -269,18 +281,24 @@ def _totals(kinds: Iterable[tuple[str, Mapping[str, Any]]], chip: Chip | None) -
             f"outside of them at {chip.bytes_per_second / 1e9:.0f} GB/s"
         )
     if estimated := total["estimated_seconds"]:
-        text += f"; {estimated * 1e3:.2f} ms by the compiler's cycles"
+        how = "by the compiler's cycles" if chip.cycles_per_second else "estimated"
+        text += f"; {estimated * 1e3:.2f} ms {how}"
     return text
 
 
-def _cells(sums: Mapping[str, Any]) -> list[str]:
-    """The numbers of `_sums`, in GB and ms."""
+def _cells(sums: Mapping[str, Any], of_gpu: bool) -> list[str]:
+    """The numbers of `_sums`, in GB, ms and millions."""
     times = (sums[f"{name}_seconds"] for name in ("bytes", "flops", "estimated"))
-    return [
+    cells = [
         f"{sums['kernels']}",
         f"{sums['bytes'] / 1e9:.3f}",
         *(f"{time * 1e3:.2f}" if time else "-" for time in times),
     ]
+    if not of_gpu:
+        return cells
+    issued = sums.get("instructions")
+    code = (sums.get(name, "-") for name in ("registers", "spilled_bytes"))
+    return [*cells, f"{issued / 1e6:.1f}" if issued else "-", *map(str, code)]
 
 
 def _tail(name: str) -> str:

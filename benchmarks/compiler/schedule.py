@@ -6,15 +6,21 @@ one is waited for in full.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.compiler import hlo
+from benchmarks.compiler.sass import Code
 from benchmarks.compiler.targets import Chip
 
-# Shares of the data sheet's rates that kernels reach where the compiler gives no
-# cycles: 3.0 TB/s and 800 TFLOP/s of an H100.
-_BYTES_REACHED = 0.9
-_FLOPS_REACHED = 0.81
+# Shares of the full rates that kernels reach on an H200, where the compiler gives no
+# cycles. A multiprocessor issues four instructions of warps in a cycle.
+_BYTES_REACHED = 0.78
+_FLOPS_REACHED = 0.76
+_ISSUE_REACHED = 0.70
+_SCHEDULERS = 4  # of a multiprocessor
+_LATENCY = 6.5  # cycles between instructions of a warp, which waits for its own results
+_LEAST_SECONDS, _IDLE_SECONDS = 1.4e-6, 2e-6  # of any kernel; from one to the next
 _OWN = 'custom_call_target="tpu_custom_call"'  # kernels of ours, which have no cycles
 
 
@@ -23,6 +29,7 @@ class Schedule(NamedTuple):
 
     kernel_seconds: float  # by the compiler's cycles, or at the rates above
     own_seconds: float  # of our own kernels for TPUs, as given
+    idle_seconds: float  # between kernels of a GPU
     exposed_seconds: dict[str, float]  # waited for others, by kind of collective
     sent_bytes: dict[str, float]  # by a device, by kind of collective
     network_seconds: float  # to send them, hidden or not
@@ -30,18 +37,24 @@ class Schedule(NamedTuple):
     @property
     def seconds(self) -> float:
         exposed = sum(self.exposed_seconds.values())
-        return self.kernel_seconds + self.own_seconds + exposed
+        return self.kernel_seconds + self.own_seconds + self.idle_seconds + exposed
 
 
-def play(text: str, chip: Chip, own_seconds: float = 0.0) -> Schedule:
+def play(
+    text: str,
+    chip: Chip,
+    own_seconds: float = 0.0,
+    codes: Mapping[str, Code] | None = None,
+) -> Schedule:
     """Plays one run of a program on one of its devices.
 
     Args:
       text: optimized and scheduled HLO, as `compiled.as_text()` gives it.
       chip: the device.
       own_seconds: what all kernels of ours for TPUs take together.
+      codes: for a GPU, the machine code of its instructions (`sass.read`).
     """
-    program = hlo.Program(text)
+    program = hlo.Program(text, codes)
     num_own = sum(
         times * (_OWN in instruction.attributes)
         for instructions, times in program.runs()
@@ -52,17 +65,38 @@ def play(text: str, chip: Chip, own_seconds: float = 0.0) -> Schedule:
     return Schedule(
         player.kernel_seconds,
         player.own_seconds,
+        player.idle_seconds,
         dict(player.exposed),
         dict(player.sent),
         sum(player.sent.values()) / chip.network_bytes_per_second,
     )
 
 
+def kernel_seconds(kernel: hlo.Kernel, chip: Chip) -> float | None:
+    """What one execution takes; None if a TPU's compiler gives no cycles.
+
+    On a GPU it takes the longest of its bytes, its products and its instructions, each
+    at the rate that kernels reach.
+    """
+    if chip.cycles_per_second:
+        return None if kernel.cycles is None else kernel.cycles / chip.cycles_per_second
+    times = [
+        kernel.bytes / (_BYTES_REACHED * chip.bytes_per_second),
+        kernel.flops / (_FLOPS_REACHED * chip.flops_per_second),
+    ]
+    code = kernel.code
+    if code and code.instructions and chip.multiprocessor_cycles:
+        warps = code.resident_warps / _SCHEDULERS
+        rate = _SCHEDULERS * min(_ISSUE_REACHED, warps / _LATENCY)
+        times.append(code.instructions / (rate * chip.multiprocessor_cycles))
+    return max(*times, _LEAST_SECONDS)
+
+
 class _Player:
     """The clocks of a device and of its network."""
 
     def __init__(self, program: hlo.Program, chip: Chip, seconds_of_own: float):
-        self.kernel_seconds = self.own_seconds = 0.0
+        self.kernel_seconds = self.own_seconds = self.idle_seconds = 0.0
         self.exposed: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self._program, self._chip = program, chip
@@ -102,16 +136,11 @@ class _Player:
             self._now += self._seconds_of_own
         elif not hlo.is_free(instruction):
             if instruction.name not in self._times:
-                self._times[instruction.name] = self._kernel_time(instruction)
+                kernel = hlo.kernel(self._program, instruction)
+                seconds = kernel_seconds(kernel, self._chip) or 0.0
+                self._times[instruction.name] = seconds
             seconds = self._times[instruction.name]
+            idle = 0.0 if self._chip.cycles_per_second else _IDLE_SECONDS
             self.kernel_seconds += seconds
-            self._now += seconds
-
-    def _kernel_time(self, instruction: hlo.Instruction) -> float:
-        kernel = hlo.kernel(self._program, instruction)
-        if self._chip.cycles_per_second:
-            return (kernel.cycles or 0) / self._chip.cycles_per_second
-        return max(
-            kernel.bytes / (_BYTES_REACHED * self._chip.bytes_per_second),
-            kernel.flops / (_FLOPS_REACHED * self._chip.flops_per_second),
-        )
+            self.idle_seconds += idle
+            self._now += seconds + idle

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,12 +22,15 @@ class Chip(NamedTuple):
     flops_per_second: float  # of dense bfloat16 products
     network_bytes_per_second: float  # to other devices; of TPUs an assumption
     cycles_per_second: float | None = None  # a TPU's, at which it reaches that rate
+    multiprocessor_cycles: float | None = None  # a GPU's, a second, of all together
 
 
 _V5E = Chip(16 * 10**9, 819e9, 197e12, 100e9, 1.5e9)
 _V6E = Chip(32 * 10**9, 1640e9, 918e12, 100e9, 1.75e9)
 _V5P = Chip(95 * 10**9, 2765e9, 459e12, 100e9, 1.75e9)
-_H100 = Chip(80 * 10**9, 3350e9, 989e12, 450e9)
+_HOPPER_CYCLES = 132 * 1.98e9  # multiprocessors, and the clock they may reach
+_H100 = Chip(80 * 10**9, 3350e9, 989e12, 450e9, None, _HOPPER_CYCLES)
+_H200 = Chip(141 * 10**9, 4800e9, 989e12, 450e9, None, _HOPPER_CYCLES)
 
 
 class Target(NamedTuple):
@@ -48,6 +52,12 @@ class Target(NamedTuple):
 # both cores of a v5p chip are one device.
 _WITH_MEGACORE = {"chip_config_name": "megachip_tccontrol"}  # as on Cloud TPU hosts
 _ALONE = {"chips_per_host_bounds": (1, 1, 1)}
+_AS_H200 = {  # what differs from the description of an H100
+    "memory_bandwidth": 4_800_000_000_000,
+    "device_memory_size": 150_754_820_096,
+    "name": '"NVIDIA H200"',
+    "device_description_str": '"NVIDIA H200"',
+}
 TARGETS = {
     "v5e-1": Target("libtpu", "v5e:1x1", _V5E, "1 chip", _ALONE),
     "v5e-16": Target("libtpu", "v5e:4x4", _V5E, "16 chips, 4 hosts"),
@@ -58,6 +68,7 @@ TARGETS = {
         "libtpu", "v5p:2x2x1", _V5P, "8 cores: 4 chips, 1 host", _WITH_MEGACORE
     ),
     "h100-1": Target("cuda", "1x1x1", _H100, "1 x H100 SXM"),
+    "h200-1": Target("cuda", "1x1x1", _H200, "1 x H200 SXM", _AS_H200),
     "h100x8": Target("cuda", "1x1x8", _H100, "8 x H100 SXM, 1 host"),
     "cpu-8": Target("cpu", "8", None, "8 virtual devices: to try this script"),
 }
@@ -107,6 +118,8 @@ def devices_of(target: Target) -> list[Any]:
         )
         return found.devices
     description = (_GPU_DESCRIPTIONS / "h100_sxm.txtpb").read_text()
+    for key, value in target.options.items():
+        description = re.sub(rf"\b{key}: .*", f"{key}: {value}", description)
     found = topologies.get_topology_desc(
         "gpu", platform="cuda", target_config=description, topology=target.topology
     )

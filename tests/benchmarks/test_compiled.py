@@ -100,14 +100,15 @@ def test_the_account_adds_up_kernels_and_exposed_exchange():
     played = {
         "kernel_seconds": 0.012,
         "own_seconds": 0.001,
+        "idle_seconds": 0.003,
         "exposed_seconds": {"all-gather": 0.0005, "all-to-all": 0.0015},
         "sent_bytes": {"all-gather": 2e8, "all-to-all": 3e8},
         "network_seconds": 0.005,
-        "seconds": 0.015,
+        "seconds": 0.018,
     }
     assert compiled.account({"schedule": played}) == (
-        "12.00 ms kernels + 1.00 ms our own kernels + 2.00 ms exposed exchange = "
-        "15.00 ms; a device sends 500 MB in 5.00 ms"
+        "12.00 ms kernels + 1.00 ms our own kernels + 3.00 ms between kernels + "
+        "2.00 ms exposed exchange = 18.00 ms; a device sends 500 MB in 5.00 ms"
     )
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.compiler.hlo import Array, Frame, Kernel, Operation, kernels
 from benchmarks.compiler.kinds import by_kind, kind, largest, line, tables
+from benchmarks.compiler.sass import Code
+from benchmarks.compiler.schedule import kernel_seconds
 from benchmarks.compiler.targets import Chip
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.ops.dropout import step_noise
@@ -193,15 +195,33 @@ def test_sums_count_executions_bytes_and_the_times_that_they_take():
     assert list(sums) == ["GELU", "attention products"], "the one that moves most first"
 
 
-def test_without_a_chip_or_its_clock_there_are_no_times():
+def test_without_a_chip_or_a_compilers_cycles_there_are_no_times():
     sums = by_kind([PRODUCT], None)["attention products"]
     assert (sums["bytes"], sums["flops"]) == (300, 1500.0)
     assert sums["bytes_seconds"] is sums["flops_seconds"] is None
-    for chip in (None, CHIP._replace(cycles_per_second=None)):
-        sums = by_kind([PRODUCT], chip)["attention products"]
-        assert sums["estimated_seconds"] is None
+    assert sums["estimated_seconds"] is None
     unknown = [PRODUCT._replace(cycles=None)]
     assert by_kind(unknown, CHIP)["attention products"]["estimated_seconds"] is None
+
+
+def test_kernels_of_a_gpu_have_instructions_and_an_estimate():
+    chip = CHIP._replace(cycles_per_second=None, multiprocessor_cycles=1.0)
+    code = Code(1, 128, 40, 8, 0, instructions=1400)
+    first = GELU._replace(code=code, times=2)
+    second = GELU._replace(code=code._replace(registers=64, instructions=None))
+    found = [first, second, PRODUCT]
+    sums, other = by_kind(found, chip).values()
+    code_sums = [sums[key] for key in ("instructions", "registers", "spilled_bytes")]
+    assert code_sums == [2800, 64, 8]
+    assert sums["estimated_seconds"] == 2 * kernel_seconds(first, chip) + (
+        kernel_seconds(second, chip)
+    )
+    assert "registers" not in other and other["estimated_seconds"] > 0
+    result = {"kinds": by_kind(found, chip), "largest_kernels": largest(found, chip)}
+    totals, table, _ = tables(result, chip).split("\n\n")
+    assert totals.endswith("ms estimated")
+    gelu, product = table.splitlines()[2:]
+    assert gelu.endswith("| 0.0 | 64 | 8 |") and product.endswith("| - | - | - |")
 
 
 def test_the_kernels_that_take_most_time_come_first_equal_ones_as_one():

@@ -2,12 +2,13 @@
 
 import pytest
 
+from benchmarks.compiler.sass import Code
 from benchmarks.compiler.schedule import play
 from benchmarks.compiler.targets import Chip
 
 # A cycle is a millisecond; the network sends 1 kB a millisecond.
 TPU = Chip(10**9, 1e6, 1e6, network_bytes_per_second=1e6, cycles_per_second=1e3)
-GPU = TPU._replace(bytes_per_second=1e6 / 0.9, cycles_per_second=None)
+GPU = TPU._replace(bytes_per_second=1e6 / 0.78, cycles_per_second=None)
 
 # [1000] float32 are gathered from 4 devices: 3 kB sent, 3 ms.
 PROGRAM = """
@@ -34,6 +35,17 @@ def kernel(name, cycles):
     costs = f'backend_config={{"estimated_cycles":"{cycles}"}}'
     return f"%{name} = f32[1000]{{0}} fusion(%y), kind=kLoop, calls=%work, {costs}"
 
+
+PROGRAM_OF_ONE = f"""
+%work (p: f32[1000]) -> f32[1000] {{
+  ROOT %p = f32[1000]{{0}} parameter(0)
+}}
+
+ENTRY %main (y: f32[1000]) -> f32[1000] {{
+  %y = f32[1000]{{0}} parameter(0)
+  {kernel("a", 0)}
+}}
+"""
 
 OWN = '%own = f32[1000]{0} custom-call(%y), custom_call_target="tpu_custom_call"'
 SECOND = "%two = f32[1000]{0} all-reduce(%y), replica_groups=[1,4]<=[4], to_apply=%add"
@@ -75,6 +87,28 @@ def test_a_kernel_without_cycles_takes_as_long_as_its_bytes():
     found, exposed = played(kernel("a", 0), chip=GPU)
     assert found.kernel_seconds == pytest.approx(8e-3), "reads and writes 4 kB"
     assert exposed == {"all-gather": 0}
+    assert found.idle_seconds == pytest.approx(2e-6), "until the next one starts"
+
+
+@pytest.mark.parametrize(
+    "registers, factor",
+    [(32, 1 / 0.70), (128, 6.5 / 4), (255, 6.5 / 2)],
+    ids=["64 warps", "16", "8"],
+)
+def test_instructions_take_longer_the_fewer_warps_take_turns(registers, factor):
+    """A multiprocessor with a cycle a millisecond issues four instructions in each."""
+    chip = GPU._replace(multiprocessor_cycles=1e3)
+    code = Code(1, 128, registers, 0, 0, instructions=4 * 100)
+    found = play(PROGRAM_OF_ONE, chip, codes={"a": code})
+    assert found.kernel_seconds == pytest.approx(0.1 * factor)
+    few = code._replace(instructions=4)
+    found = play(PROGRAM_OF_ONE, chip, codes={"a": few})
+    assert found.kernel_seconds == pytest.approx(8e-3), "its bytes take longer"
+
+
+def test_no_kernel_of_a_gpu_ends_at_once():
+    fast = GPU._replace(bytes_per_second=1e12)
+    assert play(PROGRAM_OF_ONE, fast).kernel_seconds == pytest.approx(1.4e-6)
 
 
 def test_a_loop_runs_as_often_as_it_says():

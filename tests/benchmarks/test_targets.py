@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import jax
 import pytest
+from jax.experimental import topologies
 
 from benchmarks.compiler import targets
 from benchmarks.compiler.targets import TARGETS
@@ -77,7 +78,7 @@ def test_virtual_devices_answer_for_themselves():
 @pytest.mark.parametrize("name", [n for n, t in TARGETS.items() if t.chip])
 def test_rates_of_products_are_those_of_the_package(monkeypatch, name):
     kinds = {"v5e": "TPU v5 lite", "v6e": "TPU v6 lite", "v5p": "TPU v5"}
-    kind = kinds.get(name[:3], "NVIDIA H100 80GB HBM3")
+    kind = kinds.get(name[:3], f"NVIDIA {name[:4].upper()}")
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(device_kind=kind)])
     monkeypatch.setattr(jax, "device_count", lambda: 1)
     assert TARGETS[name].chip.flops_per_second == devices.peak_flops()
@@ -88,7 +89,23 @@ def test_a_tpu_reaches_its_rate_in_whole_matrix_units():
         chip = TARGETS[name].chip
         at_the_clock = 2 * units * chip.cycles_per_second
         assert chip.flops_per_second == pytest.approx(at_the_clock, rel=0.01)
-    assert TARGETS["h100-1"].chip.cycles_per_second is None
+    for name in ("h100-1", "h200-1"):
+        assert TARGETS[name].chip.cycles_per_second is None
+
+
+def test_an_h200_is_described_by_what_differs_from_an_h100(monkeypatch):
+    described = {}
+
+    def get_topology_desc(*_, target_config, **__):
+        described[name] = set(target_config.splitlines())
+        return SimpleNamespace(devices=[])
+
+    monkeypatch.setattr(topologies, "get_topology_desc", get_topology_desc)
+    for name in ("h100-1", "h200-1"):
+        targets.devices_of(TARGETS[name])
+    h100, h200 = described.values()
+    assert len(h100 - h200) == len(TARGETS["h200-1"].options) == len(h200 - h100)
+    assert any("4800000000000" in line for line in h200 - h100)
 
 
 def test_one_chip_is_a_target_of_each_kind_we_aim_at():
