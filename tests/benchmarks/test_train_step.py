@@ -97,7 +97,7 @@ def test_peers_train(torch, name, dtype):
 
     flags = train_step.parse(list(TINY))
     build = getattr(torch_peers, f"build_{name}")
-    trainer = build(flags, dtype, compiled=False)
+    trainer = build(flags, dtype, mode=None)
     tokens = trainer.put(np.arange(32, dtype=np.int32).reshape(2, 16))
     losses = [float(trainer.step(tokens)) for _ in range(30)]
     assert abs(losses[0] - np.log(97)) < 0.5
