@@ -21,13 +21,14 @@
   tuned     PyTorch's step with products that it chooses by trying, for minutes
 
 The measurements run in this order, the most valuable first, each in a process and with
-a time limit of its own. Within eight minutes an H200 should reach the end of `peers`.
+a time limit of its own. Eight minutes always hold the first five; an H200 should reach
+the end of `peers`.
 `DIR/NAME.json` has the results of one, `DIR/NAME.log` what it printed; both are written
 while it runs, after each turn of each variant. As soon as it ends, however it ends,
 `DIR/results.jsonl` gets a line. So next to nothing is lost if the machine goes away.
 The same command continues with the measurements that are not done, each from its
-beginning, and keeps a copy of what was there as `DIR/NAME.1.json`. If this process ends, so does
-the measurement.
+beginning, and keeps a copy of what was there as `DIR/NAME.1.json`. If this process
+ends, so does the measurement.
 
 No two measure at the same time, and nothing is compiled meanwhile: compilers for GPUs
 choose by timing. But what one has compiled is there for all others, in `DIR/programs`.
@@ -61,6 +62,7 @@ from benchmarks.harness import (
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "results.jsonl"
 GRACE_SECONDS = 30  # to save a checkpoint once a measurement is told to end
+_USUAL_MINUTES = 8  # that a machine is lent for
 LEAST_SECONDS = 20  # with less left, no measurement is started
 _LEAST_TRAINING = 150  # seconds; with less left, `pretrain` is not started
 _OF_TRAINING = 0.75  # share of the time of `pretrain`; the rest compiles, evaluates
@@ -87,7 +89,7 @@ Command = Callable[[argparse.Namespace, float], list[str]]  # of the seconds it 
 class Measurement(NamedTuple):
     """One of the measurements, a command with a time limit."""
 
-    seconds: float  # the most that it may take
+    seconds: float  # the most that it may take of eight minutes; of more, in proportion
     command: Command
 
 
@@ -201,7 +203,7 @@ _SMALL_PROBE = ("--size=256", "--tokens=64", "--megabytes=8")
 _SHORT_STEPS = ("--batch=64", "--steps=20", "--rounds=2")
 MEASUREMENTS = {
     "fused": Measurement(
-        110,
+        85,
         script(
             "on_accelerator.fused_kernels",
             ("--batch=64", "--parts=checks,times"),
@@ -209,16 +211,16 @@ MEASUREMENTS = {
         ),
     ),
     "step": Measurement(
-        170,
+        150,
         script(
             "peers.train_step",
             ("--batch=64", "--steps=30", "--rounds=3", _STEP),
             (*_TOY, *_ONCE, _STEP),
         ),
     ),
-    "kernels": Measurement(60, kernels),
+    "kernels": Measurement(45, kernels),
     "finetune": Measurement(
-        130,
+        110,
         script(
             "peers.finetune_step",
             ("--batch=32", "--steps=20", "--rounds=2", *_FINETUNE),
@@ -226,7 +228,7 @@ MEASUREMENTS = {
         ),
     ),
     "generate": Measurement(
-        110,
+        85,
         script(
             "peers.generate",
             ("--batch=8", "--variants=jax_bf16,gpt2_bf16,openai_gpt_bf16"),
@@ -274,6 +276,7 @@ _WITH_RESULTS = set(MEASUREMENTS) - {"pretrain", "suite"}  # which take --output
 def run(names: Sequence[str], flags: argparse.Namespace) -> None:
     """Runs the measurements that are not done yet, until the time is up."""
     end = time.monotonic() + 60 * flags.minutes
+    share = max(1.0, flags.minutes / _USUAL_MINUTES)
     flags.output.mkdir(parents=True, exist_ok=True)
     os.environ[PROGRAMS] = str(flags.output / "programs")
     if nvidia_gpus():  # then JAX says what keeps it from them, and takes no CPU
@@ -290,7 +293,8 @@ def run(names: Sequence[str], flags: argparse.Namespace) -> None:
         elif left < LEAST_SECONDS:
             print(f"{name}: no time left", flush=True)
         else:
-            result = run_one(name, min(left, MEASUREMENTS[name].seconds), flags)
+            most = share * MEASUREMENTS[name].seconds
+            result = run_one(name, min(left, most), flags)
             add_record(flags.output / RESULTS, result)
 
 
