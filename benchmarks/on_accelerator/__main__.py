@@ -14,7 +14,7 @@
   pretrain  the paper's model on --texts, for as many steps as there is time
   resume    a run and its resumption from a checkpoint, bit for bit: resumption
   probe     versions, rates of copies and products, whether results are the CPU's
-  choices   the step with one thing changed: attention, dropout, layer loop, logits
+  choices   the step with one thing changed: dropout, kernels, layer loop
   parts     attention, loss, dense products, dropout, optimizer alone: peers.pieces
   suite     tasks of --tasks, fine-tuned from that model and from scratch
   plans     our attention kernels with other tiles: fused_kernels
@@ -192,9 +192,10 @@ _PEERS = "--variants=jax_bf16,torch_flash_bf16_compiled,torch_sdpa_bf16_graphs,"
 _PEERS += "hf_bf16_compiled"
 _TUNED = "--variants=jax_bf16,torch_sdpa_bf16_tuned"
 _FINETUNE = ("--whole", "--distinct=1", "--variants=jax_bf16,hf_bf16,hf_bf16_compiled")
+_GENERATE = "--variants=jax_bf16,gpt2_bf16,openai_gpt_bf16"
 _CHOICES = "--variants=" + ",".join(
-    f"jax_bf16_{changed}"
-    for changed in ("no_dropout", "blocked", "fused_attention", "scan", "loss_chunks")
+    f"jax_bf16{changed}"
+    for changed in ("", "_no_dropout", "_blocked", "_fused_attention", "_scan")
 )
 _ONCE = ("--steps=1", "--rounds=1")
 _ONE_CALL = ("--calls=1", "--rounds=1")
@@ -231,8 +232,8 @@ MEASUREMENTS = {
         85,
         script(
             "peers.generate",
-            ("--batch=8", "--variants=jax_bf16,gpt2_bf16,openai_gpt_bf16"),
-            (*_TOY, "--prompt_tokens=4", "--new_tokens=9", "--rounds=1"),
+            ("--batch=8", _GENERATE),
+            (*_TOY, "--prompt_tokens=4", "--new_tokens=9", "--rounds=1", _GENERATE),
         ),
     ),
     "peers": Measurement(
