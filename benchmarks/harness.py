@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import ctypes
 import importlib
 import importlib.util
 import json
@@ -12,6 +13,7 @@ import platform
 import resource
 import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -19,17 +21,19 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent import futures
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gpt1_jax
 from gpt1_jax import main
+from gpt1_jax.data.files import write_whole
 
 PEER_PACKAGES = ("torch", "transformers")
 COMPILER_PACKAGES = ("libtpu", "jax_cuda12_plugin")
 PAUSE_SECONDS = 0.5  # lets the threads of the last variant stop spinning
+PROGRAMS = "BENCHMARK_PROGRAMS"  # environment: a folder that keeps compiled programs
 
 _trainer: "Trainer"  # of a variant's own process, set by `_warm_up`
 _batches: Iterator[Any]
@@ -73,21 +77,41 @@ class Variant(NamedTuple):
 
 
 def measure(
-    variants: Mapping[str, Variant], flags: argparse.Namespace
+    variants: Mapping[str, Variant],
+    flags: argparse.Namespace,
+    keep: Callable[[dict[str, Any]], object] = lambda results: None,
 ) -> dict[str, Any]:
-    """Trains variants in turns, each in its process; drops those that fail."""
+    """Trains variants in turns, each in its process; drops those that fail.
+
+    Args:
+      variants: by name.
+      flags: sizes, and the numbers of steps and rounds.
+      keep: called after each turn with the results of all variants timed so far, so
+        that they can be written before the next.
+    """
     use_first_gpu()
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{cache}/inductor"
-        os.environ["TRITON_CACHE_DIR"] = f"{cache}/triton"
-        return _take_turns(variants, flags)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = os.environ.get(PROGRAMS, scratch)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{folder}/inductor"
+        os.environ["TRITON_CACHE_DIR"] = f"{folder}/triton"
+        return _take_turns(variants, flags, keep)
 
 
 def _take_turns(
-    variants: Mapping[str, Variant], flags: argparse.Namespace
+    variants: Mapping[str, Variant],
+    flags: argparse.Namespace,
+    keep: Callable[[dict[str, Any]], object],
 ) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
-    processes = {name: ProcessPoolExecutor(1, context) for name in variants}
+    processes = {
+        name: futures.ProcessPoolExecutor(1, context, end_with_parent)
+        for name in variants
+    }
+    loaded = {
+        name: process.submit(_load, variants[name].packages)
+        for name, process in processes.items()
+    }
+    futures.wait(loaded.values())  # all at once; it leaves the device alone
     results: dict[str, Any] = {name: {"seconds": []} for name in variants}
     for turn in range(flags.rounds + 1):
         for name in list(results):
@@ -95,6 +119,7 @@ def _take_turns(
             task = (_train, flags.steps) if turn else first
             time.sleep(PAUSE_SECONDS)
             try:
+                loaded[name].result()
                 reply = processes[name].submit(*task).result()
             except Exception:  # raised by the variant, or it was killed
                 traceback.print_exc()
@@ -106,21 +131,34 @@ def _take_turns(
             results[name]["seconds"] += seconds
             results[name].update(reply)
             said = f"{min(seconds):.4g} s" if seconds else "ready"
+            if not turn:
+                said += f", first step after {reply['first_step_seconds']:.1f} s"
             print(f"{name}, turn {turn} of {flags.rounds}: {said}", file=sys.stderr)
+            keep(
+                {name: result for name, result in results.items() if result["seconds"]}
+            )
     for process in processes.values():
         process.shutdown()
     return results
 
 
-def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
-    """Builds a variant in this process and trains until all is compiled.
+def _load(packages: Sequence[str]) -> None:
+    """Imports what a variant needs.
 
     Peers too keep the memory that they free, as the program does: each at its best.
     """
-    global _trainer, _batches
     main.keep_freed_memory()
-    for package in variant.packages:
+    for package in packages:
         importlib.import_module(package)
+
+
+def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
+    """Builds a variant in this process and trains until all is compiled.
+
+    On an accelerator a timed turn follows: its time, which may be cut off while the
+    next variant compiles, is used for one result at least.
+    """
+    global _trainer, _batches
     build = pkgutil.resolve_name(f"benchmarks.{variant.build}")
     draw = pkgutil.resolve_name(f"benchmarks.{variant.batches}")
     start = time.perf_counter()
@@ -134,6 +172,7 @@ def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
         "dtype": variant.dtype,
         "device": _trainer.device,
         "first_step_seconds": first_step,
+        **({} if _trainer.device == "cpu" else _train(flags.steps)),
     }
 
 
@@ -160,15 +199,25 @@ def _train(num_steps: int) -> dict[str, Any]:
     return {"seconds": seconds, "loss": float(loss), "peak_bytes": peak_bytes}
 
 
-def use_first_gpu() -> None:
-    """Restricts this process and its children to one GPU and no compilation cache.
+def end_with_parent(how: int = signal.SIGKILL) -> None:
+    """Lets Linux end this process as soon as the one that started it has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, how)  # PR_SET_PDEATHSIG
 
-    Call it before JAX starts.
+
+def use_first_gpu() -> None:
+    """Restricts this process and its children to one GPU and new programs.
+
+    Programs that an earlier measurement compiled are used only if the environment's
+    `PROGRAMS` names a folder of them. Call it before JAX starts.
     """
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus.partition(",")[0]
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+    if folder := os.environ.get(PROGRAMS):
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{folder}/jax"
+    else:
+        os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 
@@ -237,21 +286,28 @@ def finish(
     """Writes the JSON file; exits 1 if there are doubts or a variant failed."""
     for doubt in doubts:
         print(f"WARNING: {doubt}", file=sys.stderr)
-    if flags.output:
-        flags.variants = names
-        write_json(flags.output, record, flags, results)
+    flags.variants = names
+    write_json(flags.output, record, flags, results)
     if doubts or len(results) < len(names):
         sys.exit(1)
 
 
 def write_json(
-    path: Path, record: Mapping[str, Any], flags: argparse.Namespace, results: Any
+    path: Path | None,
+    record: Mapping[str, Any],
+    flags: argparse.Namespace,
+    results: Any,
 ) -> None:
-    """The record of `describe`, the flags and the results, as one JSON file."""
+    """The record of `describe`, the flags and the results, as one JSON file, if named.
+
+    It may be written again and again, whenever there are more results.
+    """
+    if not path:
+        return
     settings = {name: value for name, value in vars(flags).items() if name != "output"}
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {**record, "settings": settings, "results": results}
-    path.write_text(json.dumps(document, indent=2, default=str) + "\n")
+    write_whole(path, json.dumps(document, indent=2, default=str) + "\n")
 
 
 def compare(results: Mapping[str, Any], is_peer: Callable[[str], bool]) -> None:

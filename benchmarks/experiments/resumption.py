@@ -56,6 +56,7 @@ def train(workdir: Path, flags: argparse.Namespace) -> None:
         ],
         check=True,
         env={**os.environ, "PYTHONPATH": path, "XLA_FLAGS": xla.strip()},
+        preexec_fn=harness.end_with_parent,
     )
 
 

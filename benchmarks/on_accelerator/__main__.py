@@ -6,28 +6,42 @@
 
   fused     the forms that a run chooses ("auto"), whether our own kernels are right,
             their times: fused_kernels
-  probe     versions, rates of copies and products, whether results are the CPU's
   step      the pre-training step against PyTorch: peers.train_step
-  resume    a run and its resumption from a checkpoint, bit for bit: resumption
   kernels   where the time of the step goes, kernel by kernel: top_kernels
-  choices   the step with one thing changed: attention, dropout, layer loop, logits
-  parts     attention, loss, dense products, dropout, optimizer alone: peers.pieces
-  finetune  fine-tuning steps against transformers: peers.finetune_step
+  finetune  fine-tuning steps on 512 tokens against transformers: peers.finetune_step
   generate  generation against transformers: peers.generate
+  peers     the pre-training step against other forms of PyTorch's
   pretrain  the paper's model on --texts, for as many steps as there is time
+  resume    a run and its resumption from a checkpoint, bit for bit: resumption
+  probe     versions, rates of copies and products, whether results are the CPU's
+  choices   the step with one thing changed: dropout, kernels, layer loop
+  parts     attention, loss, dense products, dropout, optimizer alone: peers.pieces
   suite     tasks of --tasks, fine-tuned from that model and from scratch
+  plans     our attention kernels with other tiles: fused_kernels
+  tuned     PyTorch's step with products that it chooses by trying, for minutes
 
 The measurements run in this order, the most valuable first, each in a process and with
-a time limit of its own. As soon as one ends, however it ends, `DIR/results.jsonl` gets
-a line; `DIR/NAME.log` holds what it printed. So nothing is lost if the machine goes
-away, and the same command continues with the measurements that are not done. Nothing is
-fetched. `--toy` rehearses all of it in minutes on a CPU, with a tiny model.
+a time limit of its own. Eight minutes always hold the first five; an H200 should reach
+the end of `peers`.
+`DIR/NAME.json` has the results of one, `DIR/NAME.log` what it printed; both are written
+while it runs, after each turn of each variant. As soon as it ends, however it ends,
+`DIR/results.jsonl` gets a line. So next to nothing is lost if the machine goes away.
+The same command continues with the measurements that are not done, each from its
+beginning, and keeps a copy of what was there as `DIR/NAME.1.json`. If this process
+ends, so does the measurement.
+
+No two measure at the same time, and nothing is compiled meanwhile: compilers for GPUs
+choose by timing. But what one has compiled is there for all others, in `DIR/programs`.
+Nothing is fetched. `--toy` rehearses all of it in minutes on a CPU, with a tiny model.
 """
 
 import argparse
 import contextlib
+import functools
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,12 +50,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.harness import add_record, read_records, some_of
+from benchmarks.harness import (
+    PROGRAMS,
+    add_record,
+    end_with_parent,
+    nvidia_gpus,
+    read_records,
+    some_of,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "results.jsonl"
 GRACE_SECONDS = 30  # to save a checkpoint once a measurement is told to end
-LEAST_SECONDS = 10  # with less left, no measurement is started
+_USUAL_MINUTES = 8  # that a machine is lent for
+LEAST_SECONDS = 20  # with less left, no measurement is started
+_LEAST_TRAINING = 150  # seconds; with less left, `pretrain` is not started
 _OF_TRAINING = 0.75  # share of the time of `pretrain`; the rest compiles, evaluates
 
 _TOY = ("--layers=1", "--embed_dim=64", "--seq_len=32", "--vocab_size=512")
@@ -66,7 +89,7 @@ Command = Callable[[argparse.Namespace, float], list[str]]  # of the seconds it 
 class Measurement(NamedTuple):
     """One of the measurements, a command with a time limit."""
 
-    seconds: float  # the most that it may take
+    seconds: float  # the most that it may take of eight minutes; of more, in proportion
     command: Command
 
 
@@ -87,10 +110,18 @@ def resume(flags: argparse.Namespace, seconds: float) -> list[str]:
     return [*command, *([f"--texts={flags.texts}"] if flags.texts else [])]
 
 
+def kernels(flags: argparse.Namespace, seconds: float) -> list[str]:
+    """Keeps the trace, too."""
+    command = script("on_accelerator.top_kernels", ("--batch=64",), _TOY)
+    return [*command(flags, seconds), f"--trace={flags.output / 'trace'}"]
+
+
 def pretrain(flags: argparse.Namespace, seconds: float) -> list[str]:
     """Trains for as many updates as there is time for at the rate of `step`."""
     if not flags.texts:
         raise LeftOut("it needs --texts")
+    if seconds < _LEAST_TRAINING and not flags.toy:
+        raise LeftOut(f"it needs {_LEAST_TRAINING} seconds")
     num_steps, begun = 20, flags.output / "pretrain" / "config.json"
     if begun.exists():  # it goes on as it began
         num_steps = json.loads(begun.read_text())["train"]["num_steps"]
@@ -143,6 +174,7 @@ def job(config: str, workdir: Path, values: Mapping[str, Any]) -> list[str]:
         *(sys.executable, "-m", "gpt1_jax.main"),
         f"--config={ROOT / 'configs' / config}",
         f"--workdir={workdir}",
+        f"--config.train.compilation_cache_dir={workdir.parent / 'programs' / 'jax'}",
         *(f"--config.{name}={value}" for name, value in values.items()),
     ]
 
@@ -155,45 +187,66 @@ def measured(flags: argparse.Namespace, name: str) -> Mapping[str, Any]:
     return json.loads(path.read_text())["results"]
 
 
-_FINETUNE = "--variants=hf_bf16,hf_bf16_no_lm,jax_bf16,jax_bf16_no_lm"
-_STEP = "--variants=torch_sdpa_bf16_compiled,hf_bf16_compiled," + ",".join(
-    f"jax_bf16{forms}" for forms in ("", "_blocked", "_fused_attention", "_fused")
-)
+_STEP = "--variants=jax_bf16,torch_sdpa_bf16_compiled"
+_PEERS = "--variants=jax_bf16,torch_flash_bf16_compiled,torch_sdpa_bf16_graphs,"
+_PEERS += "hf_bf16_compiled"
+_TUNED = "--variants=jax_bf16,torch_sdpa_bf16_tuned"
+_FINETUNE = ("--whole", "--distinct=1", "--variants=jax_bf16,hf_bf16,hf_bf16_compiled")
+_GENERATE = "--variants=jax_bf16,gpt2_bf16,openai_gpt_bf16"
 _CHOICES = "--variants=" + ",".join(
     f"jax_bf16{changed}"
-    for changed in ("", "_scan", "_plain_attention", "_no_dropout", "_loss_chunks")
+    for changed in ("", "_no_dropout", "_blocked", "_fused_attention", "_scan")
 )
 _ONCE = ("--steps=1", "--rounds=1")
 _ONE_CALL = ("--calls=1", "--rounds=1")
+_TOY_KERNELS = ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL)
 _SMALL_PROBE = ("--size=256", "--tokens=64", "--megabytes=8")
+_SHORT_STEPS = ("--batch=64", "--steps=20", "--rounds=2")
 MEASUREMENTS = {
     "fused": Measurement(
-        350,
+        85,
         script(
             "on_accelerator.fused_kernels",
-            ("--batch=64",),
-            ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL),
+            ("--batch=64", "--parts=checks,times"),
+            ("--parts=checks,times", *_TOY_KERNELS),
         ),
     ),
-    "probe": Measurement(150, script("on_accelerator.probe", toy=_SMALL_PROBE)),
     "step": Measurement(
-        500,
+        150,
         script(
             "peers.train_step",
             ("--batch=64", "--steps=30", "--rounds=3", _STEP),
-            (*_TOY, *_ONCE, "--variants=torch_sdpa_bf16_eager,jax_bf16"),
+            (*_TOY, *_ONCE, _STEP),
         ),
     ),
-    "resume": Measurement(150, resume),
-    "kernels": Measurement(
-        150, script("on_accelerator.top_kernels", ("--batch=64",), _TOY)
-    ),
-    "choices": Measurement(
-        500,
+    "kernels": Measurement(45, kernels),
+    "finetune": Measurement(
+        110,
         script(
-            "peers.train_step",
-            ("--batch=64", "--steps=20", "--rounds=2", _CHOICES),
-            (*_TOY, *_ONCE, _CHOICES),
+            "peers.finetune_step",
+            ("--batch=32", "--steps=20", "--rounds=2", *_FINETUNE),
+            (*_TOY, *_ONCE, "--batch=4", *_FINETUNE),
+        ),
+    ),
+    "generate": Measurement(
+        85,
+        script(
+            "peers.generate",
+            ("--batch=8", _GENERATE),
+            (*_TOY, "--prompt_tokens=4", "--new_tokens=9", "--rounds=1", _GENERATE),
+        ),
+    ),
+    "peers": Measurement(
+        180,
+        script("peers.train_step", (*_SHORT_STEPS, _PEERS), (*_TOY, *_ONCE, _PEERS)),
+    ),
+    "pretrain": Measurement(550, pretrain),
+    "resume": Measurement(150, resume),
+    "probe": Measurement(150, script("on_accelerator.probe", toy=_SMALL_PROBE)),
+    "choices": Measurement(
+        400,
+        script(
+            "peers.train_step", (*_SHORT_STEPS, _CHOICES), (*_TOY, *_ONCE, _CHOICES)
         ),
     ),
     "parts": Measurement(
@@ -204,24 +257,19 @@ MEASUREMENTS = {
             (*_TOY, "--dtype=bfloat16", *_ONE_CALL),
         ),
     ),
-    "finetune": Measurement(
-        400,
-        script(
-            "peers.finetune_step",
-            ("--batch=32", "--steps=20", _FINETUNE),
-            (*_TOY, *_ONCE, "--batch=4", "--distinct=1", _FINETUNE),
-        ),
-    ),
-    "generate": Measurement(
-        300,
-        script(
-            "peers.generate",
-            ("--batch=8", "--variants=gpt2_bf16,jax_bf16"),
-            (*_TOY, "--prompt_tokens=4", "--new_tokens=9", "--rounds=1"),
-        ),
-    ),
-    "pretrain": Measurement(550, pretrain),
     "suite": Measurement(550, suite),
+    "plans": Measurement(
+        200,
+        script(
+            "on_accelerator.fused_kernels",
+            ("--batch=64", "--parts=plans"),
+            ("--parts=plans", *_TOY_KERNELS),
+        ),
+    ),
+    "tuned": Measurement(
+        500,
+        script("peers.train_step", (*_SHORT_STEPS, _TUNED), (*_TOY, *_ONCE, _STEP)),
+    ),
 }
 _WITH_RESULTS = set(MEASUREMENTS) - {"pretrain", "suite"}  # which take --output
 
@@ -229,7 +277,11 @@ _WITH_RESULTS = set(MEASUREMENTS) - {"pretrain", "suite"}  # which take --output
 def run(names: Sequence[str], flags: argparse.Namespace) -> None:
     """Runs the measurements that are not done yet, until the time is up."""
     end = time.monotonic() + 60 * flags.minutes
+    share = max(1.0, flags.minutes / _USUAL_MINUTES)
     flags.output.mkdir(parents=True, exist_ok=True)
+    os.environ[PROGRAMS] = str(flags.output / "programs")
+    if nvidia_gpus():  # then JAX says what keeps it from them, and takes no CPU
+        os.environ.setdefault("JAX_PLATFORMS", "cuda,cpu")
     done = {
         r["measurement"]
         for r in read_records(flags.output / RESULTS)
@@ -242,13 +294,15 @@ def run(names: Sequence[str], flags: argparse.Namespace) -> None:
         elif left < LEAST_SECONDS:
             print(f"{name}: no time left", flush=True)
         else:
-            result = run_one(name, min(left, MEASUREMENTS[name].seconds), flags)
+            most = share * MEASUREMENTS[name].seconds
+            result = run_one(name, min(left, most), flags)
             add_record(flags.output / RESULTS, result)
 
 
 def run_one(name: str, seconds: float, flags: argparse.Namespace) -> dict[str, Any]:
     """Runs one measurement in its process, and says how it ended."""
-    seconds -= min(GRACE_SECONDS, seconds / 4)
+    if name not in _WITH_RESULTS:  # a job, which saves a checkpoint
+        seconds -= min(GRACE_SECONDS, seconds / 4)
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     result: dict[str, Any] = {"measurement": name, "date": date}
     try:
@@ -257,13 +311,21 @@ def run_one(name: str, seconds: float, flags: argparse.Namespace) -> dict[str, A
         print(f"{name}: left out, {why}", flush=True)
         return {**result, "status": "left out", "why": str(why)}
     if name in _WITH_RESULTS:
-        command.append(f"--output={flags.output / name}.json")
+        command.append(f"--output={keep_older(flags.output / f'{name}.json')}")
     log, start = flags.output / f"{name}.log", time.monotonic()
-    with log.open("w") as output:
+    with log.open("a") as output:
         status = wait(command, output, seconds)
     taken = time.monotonic() - start
     print(f"\n=== {name}: {status}, {taken:.0f} s\n{tail(log)}", flush=True)
     return {**result, "status": status, "seconds": round(taken, 1), "command": command}
+
+
+def keep_older(path: Path) -> Path:
+    """Copies a file that is there to NAME.1.json or the next that is free."""
+    copies = (path.with_suffix(f".{number}.json") for number in itertools.count(1))
+    if path.exists():
+        shutil.copy2(path, next(copy for copy in copies if not copy.exists()))
+    return path
 
 
 def wait(command: Sequence[str], output: Any, seconds: float) -> str:
@@ -273,7 +335,8 @@ def wait(command: Sequence[str], output: Any, seconds: float) -> str:
         stdout=output,
         stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path())},
-        start_new_session=True,  # so that its own processes end with it
+        process_group=0,  # so that its own processes end with it
+        preexec_fn=functools.partial(end_with_parent, signal.SIGTERM),
     )
     try:
         code = process.wait(seconds)
@@ -282,7 +345,7 @@ def wait(command: Sequence[str], output: Any, seconds: float) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_SECONDS)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what is left of the session
+            os.killpg(process.pid, signal.SIGKILL)  # what is left of them
         process.wait()
         return "out of time"
     return "done" if code == 0 else f"failed ({code})"

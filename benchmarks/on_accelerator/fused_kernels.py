@@ -1,26 +1,32 @@
 """Whether the fused kernels are right, their times and, on a GPU, their best tiles.
 
-    python -m benchmarks.on_accelerator.fused_kernels [--batch=64] [--output=FILE]
+    python -m benchmarks.on_accelerator.fused_kernels [--batch=64]
+        [--parts=checks,times,plans] [--output=FILE]
 
-First it chooses the forms of a run at the paper's sizes, as "auto" in the configuration
-does. Then it makes the same checks at other sizes: masks bit for bit, bfloat16 outputs
-and gradients beside float32 ones of the formula, whose errors should be about those of
-the same functions as XLA compiles them. If one is wrong, the script ends with 1. Last
-it times forward and backward at the paper's sizes, our kernels and XLA's code in turns,
-and for a GPU's attention changes the tiles of one kernel at a time. A kind of chip on
-which ours are faster belongs in `FASTER` of `gpt1_jax/kernels/choice.py`. On a CPU,
-where the kernels are interpreted, `--toy` tries the script.
+  checks  chooses the forms of a run at the paper's sizes, as "auto" in the
+          configuration does. Then it makes the same checks, there and at other sizes:
+          masks bit for bit, bfloat16 outputs and gradients beside float32 ones of the
+          formula, whose errors should be about those of the same functions as XLA
+          compiles them. If one is wrong, the script ends with 1.
+  times   forward and backward at the paper's sizes, our kernels and XLA's code in
+          turns. A kind of chip on which ours are faster belongs in `FASTER` of
+          `gpt1_jax/kernels/choice.py`.
+  plans   a GPU's attention again, with other tiles for one kernel at a time.
+
+Results are written as they come. On a CPU, where the kernels are interpreted, `--toy`
+tries the script.
 """
 
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from benchmarks import harness
+from benchmarks.harness import some_of
 from benchmarks.paper_model import HEAD_DIM, add_sizes, pretrain_config
 from benchmarks.peers.pieces import add_calls
 
@@ -43,8 +49,10 @@ BY_KEY = (
     (32, 128, 8, 2),
     (64, 64, 8, 2),
 )
-CHECKED = ((2, 1, 2, 64), (2, 100, 3, 64), (3, 130, 4, 32), (2, 512, 12, 64))
-CHECKED_NORMS = ((2, 1, 64), (3, 70, 96), (2, 512, 768), (1, 65, 1024))
+CHECKED = ((2, 512, 12, 64), (2, 1, 2, 64), (2, 100, 3, 64), (3, 130, 4, 32))
+CHECKED_NORMS = ((2, 512, 768), (2, 1, 64), (3, 70, 96), (1, 65, 1024))
+PARTS = ("checks", "times", "plans")
+Made = Callable[[], harness.Case]
 RATE = 0.1  # of dropout
 
 
@@ -92,10 +100,33 @@ def plans(toy: bool) -> Iterator[tuple[str, Any]]:
                 yield f"{kernel} {tiles}", PLAN._replace(**{kernel: Tiles(*tiles)})
 
 
-def attention_times(kernels: Kernels, flags: argparse.Namespace) -> list[Any]:
-    """Times of attention, forward and backward: XLA's; ours, on a GPU by each plan."""
+def time_cases(
+    kernels: Kernels, flags: argparse.Namespace
+) -> Iterator[dict[str, Made]]:
+    """Attention, then LayerNorm with dropout and sum: XLA's and ours."""
     from benchmarks.peers import jax_pieces
     from gpt1_jax.ops.attention import causal_attention
+    from gpt1_jax.ops.layer_norm import residual_layer_norm
+
+    make: Any = functools.partial(jax_pieces.attention_case, flags)
+    yield {
+        "attention, XLA's": functools.partial(make, causal_attention),
+        "attention, fused": functools.partial(make, kernels.attention.attention),
+    }
+    make = functools.partial(jax_pieces.residual_norm_case, flags)
+    if kernels.layer_norm:
+        ours = kernels.layer_norm.residual_layer_norm
+        yield {
+            "LayerNorm, XLA's": functools.partial(make, residual_layer_norm),
+            "LayerNorm, fused": functools.partial(make, ours),
+        }
+
+
+def plan_cases(
+    kernels: Kernels, flags: argparse.Namespace
+) -> Iterator[dict[str, Made]]:
+    """A GPU's attention by each plan."""
+    from benchmarks.peers import jax_pieces
 
     module: Any = kernels.attention
 
@@ -106,53 +137,41 @@ def attention_times(kernels: Kernels, flags: argparse.Namespace) -> list[Any]:
         finally:
             module.PLAN = kept
 
-    make = functools.partial(jax_pieces.attention_case, flags)
-    cases = {"attention, XLA's": functools.partial(make, causal_attention)}
     if hasattr(module, "PLAN"):
-        for name, plan in plans(flags.toy):
-            cases[f"attention, {name}"] = functools.partial(with_plan, plan)
-    else:
-        cases["attention, fused"] = functools.partial(make, module.attention)
-    return in_turns(cases, flags)
-
-
-def norm_times(kernels: Kernels, flags: argparse.Namespace) -> list[Any]:
-    """Times of LayerNorm with dropout and sum, forward and backward, ours and XLA's."""
-    from benchmarks.peers import jax_pieces
-    from gpt1_jax.ops.layer_norm import residual_layer_norm
-
-    make = functools.partial(jax_pieces.residual_norm_case, flags)
-    cases = {"LayerNorm, XLA's": functools.partial(make, residual_layer_norm)}
-    if kernels.layer_norm:
-        ours = kernels.layer_norm.residual_layer_norm
-        cases["LayerNorm, fused"] = functools.partial(make, ours)
-    return in_turns(cases, flags)
+        yield {
+            f"attention, {name}": functools.partial(with_plan, plan)
+            for name, plan in plans(flags.toy)
+        }
 
 
 def in_turns(
-    cases: Mapping[str, Callable[[], harness.Case]], flags: argparse.Namespace
-) -> list[dict[str, Any]]:
-    """The least times of cases that take turns, or why one does not compile."""
+    cases: dict[str, Made], flags: argparse.Namespace, add: Callable[[Any], None]
+) -> None:
+    """Adds a row for each case: its least time, or why it does not compile.
+
+    A case is timed as soon as it is compiled, and then all of them in turns.
+    """
     import jax
 
     from benchmarks.peers import pieces
 
-    rows, made = [], []
+    made = []
     for name, make in cases.items():
         row: dict[str, Any] = {"case": name}
         try:
             case = make()
             case.wait(case.run())
+            row["ms"] = 1e3 * min(pieces.run_turn(case, flags.calls))
         except (jax.errors.JaxRuntimeError, NotImplementedError) as error:
             row["error"] = str(error).partition("\n")[0]
         else:
             made.append((row, case))
-        rows.append(row)
+        add(row)
     for _ in range(flags.rounds):
         for row, case in made:
-            ms = 1e3 * min(pieces.run_turn(case, flags.calls))
-            row["ms"] = min(ms, row.get("ms", ms))
-    return rows
+            row["ms"] = min(
+                row["ms"], *(1e3 * x for x in pieces.run_turn(case, flags.calls))
+            )
 
 
 def chosen(flags: argparse.Namespace) -> dict[str, Any]:
@@ -165,11 +184,11 @@ def chosen(flags: argparse.Namespace) -> dict[str, Any]:
     return dict(forms)
 
 
-def checked(kernels: Kernels, toy: bool) -> dict[str, dict[str, Any]]:
-    """Checks each kind of kernels: wrong mask elements, errors, the verdict."""
+def checked(kernels: Kernels, toy: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Wrong mask elements, errors and the verdict by kind, again after each check."""
     from gpt1_jax.kernels import check
 
-    few, dtype = slice(3 if toy else None), "bfloat16"
+    few, dtype = slice(1 if toy else 0, None), "bfloat16"
     attention = kernels.attention.attention
     shapes = [
         shape
@@ -180,17 +199,21 @@ def checked(kernels: Kernels, toy: bool) -> dict[str, dict[str, Any]]:
     if kernels.layer_norm:
         norm = kernels.layer_norm.residual_layer_norm
         kinds["layer_norm"] = check.LayerNormCheck, norm, CHECKED_NORMS[few]
-    found = {}
     for kind, (check_of, form, shapes) in kinds.items():
         masks, errors = {}, {}
         for shape in shapes:
             made = check_of(shape, dtype, RATE, training=True)
             masks[str(shape)] = made.wrong_masks(form)
             errors[str(shape)] = list(made.errors(form).values())
-        most = max(x for ratios in errors.values() for x in ratios)
-        right = not any(masks.values()) and most < check.MOST_ERROR
-        found[kind] = {"masks": masks, "errors": errors, "right": right}
-    return found
+            ratios = " ".join(f"{x:.2f}" for x in errors[str(shape)])
+            print(
+                f"{kind}, {shape}: {masks[str(shape)]} wrong mask elements, "
+                f"errors by those of XLA's: {ratios}",
+                flush=True,
+            )
+            close = all(x < check.MOST_ERROR for each in errors.values() for x in each)
+            right = close and not any(masks.values())
+            yield kind, {"masks": masks, "errors": errors, "right": right}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -199,37 +222,41 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add_sizes(parser)
     add_calls(parser)
     parser.set_defaults(batch=64, calls=20, rounds=3, dtype="bfloat16")
+    names = some_of(PARTS)
+    parser.add_argument("--parts", type=names, default=list(PARTS), help="comma list")
     parser.add_argument("--toy", action="store_true", help="few and small; any machine")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Checks, then times; exits 1 if a check fails."""
+    """Checks, then times, writing each result; exits 1 if a check fails."""
     flags = parse(arguments)
     record = harness.describe("on_accelerator.fused_kernels", arguments)
     harness.use_first_gpu()
     kernels = kernels_for(backend())
     if not flags.toy and (why := kernels.refusal(flags)):
         sys.exit(f"fused_kernels.py: not here: {why}")
-    forms = chosen(flags)
-    results: dict[str, Any] = checked(kernels, flags.toy)
-    for kind, found in results.items():
-        print(f"{kind}, wrong mask elements: {found['masks']}")
-        for shape, ratios in found["errors"].items():
-            text = " ".join(f"{x:.2f}" for x in ratios)
-            print(f"{kind}, {shape}, errors by those of XLA's: {text}", flush=True)
-    wrong = [kind for kind, found in results.items() if not found["right"]]
-    times = []
-    for row in (*attention_times(kernels, flags), *norm_times(kernels, flags)):
-        value = f"{row['ms']:.3f} ms" if "ms" in row else row["error"]
-        print(f"{row['case']}: {value}", flush=True)
+    results: dict[str, Any] = {}
+    if "checks" in flags.parts:
+        results["chosen"] = chosen(flags)
+        for kind, found in checked(kernels, flags.toy):
+            results[kind] = found
+            harness.write_json(flags.output, record, flags, results)
+    times: list[dict[str, Any]] = []
+
+    def add(row: dict[str, Any]) -> None:
         times.append(row)
-    if flags.output:
-        harness.write_json(
-            flags.output, record, flags, {"chosen": forms, **results, "times": times}
-        )
-    if wrong:
+        harness.write_json(flags.output, record, flags, {**results, "times": times})
+
+    for part, cases_of in (("times", time_cases), ("plans", plan_cases)):
+        for cases in cases_of(kernels, flags) if part in flags.parts else ():
+            in_turns(cases, flags, add)
+    for row in times:
+        value = f"{row['ms']:.3f} ms" if "ms" in row else row["error"]
+        print(f"{row['case']}: {value}")
+    harness.write_json(flags.output, record, flags, {**results, "times": times})
+    if wrong := [kind for kind, found in results.items() if not found.get("right", 1)]:
         sys.exit(f"fused_kernels.py: {' and '.join(wrong)} compute something else")
 
 

@@ -5,8 +5,9 @@
 
 Trains the benchmarks' model of the paper's size, or another variant of
 `peers.train_step`, for a few steps under JAX's profiler and adds up the time of each
-kernel on the device; on a CPU, of each operation on its threads. `--trace` keeps the
-trace, for XProf or Perfetto.
+kernel on the device; on a CPU, of each operation on its threads. On a GPU, whose
+kernels run one after another, it says how long each kind takes and how long the device
+waits between them. `--trace` keeps the trace, for XProf or Perfetto.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -24,6 +25,12 @@ from benchmarks.harness import count
 from benchmarks.paper_model import add_sizes, draw_batches
 from benchmarks.peers.train_step import VARIANTS, build_jax
 
+# On a GPU, what the names of the kernels of each kind begin with.
+PARTS = {
+    "products": ("nvjet", "cublas", "cutlass", "sm90", "sm80", "gemm_fusion"),
+    "attention kernels": ("attention_",),
+    "LayerNorm kernels": ("layer_norm",),
+}
 _OURS = [name for name, variant in VARIANTS.items() if not variant.is_peer]
 
 
@@ -42,8 +49,16 @@ def record_trace(flags: argparse.Namespace, folder: str) -> str:
     return trainer.device
 
 
-def kernels(folder: str) -> Iterator[tuple[str, float]]:
-    """Name and seconds of each kernel that ran on the device during the trace."""
+class Kernel(NamedTuple):
+    """A kernel that ran on the device during the trace, in seconds."""
+
+    name: str
+    seconds: float
+    start: float
+
+
+def kernels(folder: str) -> Iterator[Kernel]:
+    """Each kernel that ran on the device during the trace."""
     for path in Path(folder).rglob("*.xplane.pb"):
         data = jax.profiler.ProfileData.from_file(str(path))
         for plane in data.planes:
@@ -52,7 +67,8 @@ def kernels(folder: str) -> Iterator[tuple[str, float]]:
                     continue
                 for event in line.events:
                     if ":" not in event.name:  # the CPU's thread pool: "end: add.1"
-                        yield event.name, event.duration_ns / 1e9
+                        seconds, start = event.duration_ns / 1e9, event.start_ns / 1e9
+                        yield Kernel(event.name, seconds, start)
 
 
 def _holds_kernels(plane: str, line: str) -> bool:
@@ -62,6 +78,17 @@ def _holds_kernels(plane: str, line: str) -> bool:
     if plane.startswith("/device:GPU:0"):
         return line.startswith("Stream")
     return plane == "/host:CPU" and line.startswith("tf_XLA")
+
+
+def parts(ran: Sequence[Kernel], steps: int) -> dict[str, float]:
+    """Seconds a step of each kind of a GPU's kernels, and between kernels."""
+    found = dict.fromkeys((*PARTS, "the rest"), 0.0)
+    for kernel in ran:
+        kinds = (kind for kind, names in PARTS.items() if kernel.name.startswith(names))
+        found[next(kinds, "the rest")] += kernel.seconds / steps
+    begun = min(kernel.start for kernel in ran)
+    whole = max(kernel.start + kernel.seconds for kernel in ran) - begun
+    return found | {"between kernels": whole / steps - sum(found.values())}
 
 
 def table(seconds: Counter[str], calls: Counter[str], flags: argparse.Namespace) -> str:
@@ -102,10 +129,11 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = str(flags.trace or scratch)
         device = record_trace(flags, folder)
-        for name, duration in kernels(folder):
-            seconds[name] += duration
-            calls[name] += 1
-    if not seconds:
+        ran = list(kernels(folder))
+    for kernel in ran:
+        seconds[kernel.name] += kernel.seconds
+        calls[kernel.name] += 1
+    if not ran:
         sys.exit(f"top_kernels.py: the trace of {device} holds no kernels")
     print(f"{device}: {seconds.total() / flags.steps * 1e3:.2f} ms a step in kernels\n")
     print(table(seconds, calls, flags))
@@ -113,10 +141,12 @@ def main(arguments: Sequence[str]) -> None:
         name: {"seconds": total / flags.steps, "calls": calls[name] / flags.steps}
         for name, total in seconds.most_common()
     }
-    if flags.output:
-        harness.write_json(
-            flags.output, record, flags, {"device": device, "kernels": results}
-        )
+    found = {"device": device, "parts": {}, "kernels": results}
+    if jax.default_backend() == "gpu":
+        found["parts"] = parts(ran, flags.steps)
+        rows = [[name, f"{1e3 * each:.2f}"] for name, each in found["parts"].items()]
+        print("\n" + harness.markdown(("part", "ms a step"), rows))
+    harness.write_json(flags.output, record, flags, found)
 
 
 if __name__ == "__main__":

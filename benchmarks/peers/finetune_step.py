@@ -3,7 +3,9 @@
     python -m benchmarks.peers.finetune_step --task=sst2|qnli [--batch=32]
     python -m benchmarks.peers.finetune_step --task=race --batch=2
 
-Made-up examples whose lengths are distributed as those of the task in GPT-1's tokens.
+Made-up examples whose lengths are distributed as those of the task in GPT-1's tokens;
+with `--whole` each has `--seq_len` tokens, and peers are worth compiling
+(`hf_*_compiled`, measured if it is named).
 The peer fine-tunes `openai-gpt` with transformers: its classification model, batches
 padded to their longest sequence, AdamW; RACE's four choices are four sequences with one
 output each. `hf_*` and `jax_*` have the paper's auxiliary language model, `hf_*_no_lm`
@@ -44,6 +46,7 @@ from gpt1_jax.tasks.batches import (
 )
 
 NUM_SPECIALS = 3
+_COMPILED = "_compiled"
 RUN_STEPS = 375  # whose batches' layouts are chosen together
 
 
@@ -69,9 +72,15 @@ def all_variants() -> dict[str, Variant]:
     ours, batches = ("gpt1_jax.jobs.finetune",), "peers.finetune_step.draw_examples"
     for short, dtype in (("f32", "float32"), ("bf16", "bfloat16")):
         build = "peers.torch_peers.build_classifier"
-        for suffix, weight in (("", 0.5), ("_no_lm", 0.0)):
-            variant = Variant(build, dtype, {"aux_lm_weight": weight}, hf, batches)
-            variants[f"hf_{short}{suffix}"] = variant
+        for suffix, weight, mode in (
+            ("", 0.5, None),
+            ("_no_lm", 0.0, None),
+            (_COMPILED, 0.5, "default"),
+        ):
+            options: dict[str, Any] = {"aux_lm_weight": weight, "mode": mode}
+            variants[f"hf_{short}{suffix}"] = Variant(
+                build, dtype, options, hf, batches
+            )
         build = "peers.finetune_step.build_jax"
         for suffix, weight in (("", 0.5), ("_no_lm", 0.0), ("_padded", 0.5)):
             padded = suffix == "_padded"
@@ -91,7 +100,7 @@ def draw_examples(flags: argparse.Namespace) -> Iterator[Batch]:
     zipf = token_probabilities(flags.vocab_size)
     batches = []
     for _ in range(flags.distinct):
-        lengths = draw_lengths(generator, task, flags.batch)
+        lengths = draw_lengths(generator, task, flags)
         shape = (*lengths.shape, int(lengths.max()))
         tokens = generator.choice(flags.vocab_size, shape, p=zipf).astype(np.int32)
         place = np.arange(shape[-1])
@@ -105,11 +114,13 @@ def draw_examples(flags: argparse.Namespace) -> Iterator[Batch]:
 
 
 def draw_lengths(
-    generator: np.random.Generator, task: Lengths, batch: int
+    generator: np.random.Generator, task: Lengths, flags: argparse.Namespace
 ) -> np.ndarray:
     """[B, C] lengths of the sequences of a batch."""
     deciles = np.linspace(0, 1, len(task.deciles))
-    lengths = np.interp(generator.random(batch), deciles, task.deciles)
+    lengths = np.interp(generator.random(flags.batch), deciles, task.deciles)
+    if flags.whole:
+        lengths = np.full(flags.batch, flags.seq_len)
     return np.repeat(lengths.astype(np.int32)[:, None], task.num_seqs, axis=1)
 
 
@@ -124,7 +135,7 @@ def run_layouts(
     timed = itertools.islice(draw_examples(flags), flags.distinct)
     batches = [batch.lengths for batch in timed]
     batches += [
-        draw_lengths(generator, TASKS[flags.task], flags.batch)
+        draw_lengths(generator, TASKS[flags.task], flags)
         for _ in range(RUN_STEPS - len(batches))
     ]
     return choose_layouts(
@@ -254,8 +265,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--distinct", type=count, default=4, help="different batches")
     parser.add_argument("--steps", type=count, default=3, help="timed steps a turn")
     parser.add_argument("--rounds", type=count, default=2, help="turns of each variant")
-    names, all_names = some_of(VARIANTS), ",".join(VARIANTS)
-    parser.add_argument("--variants", type=names, default=all_names, help="comma list")
+    whole = "texts of --seq_len tokens"
+    parser.add_argument("--whole", action="store_true", help=whole)
+    usual = ",".join(name for name in VARIANTS if not name.endswith(_COMPILED))
+    names = some_of(VARIANTS)
+    parser.add_argument("--variants", type=names, default=usual, help="comma list")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     flags = parser.parse_args(arguments)
     flags.warmup = flags.distinct  # all shapes
@@ -268,11 +282,16 @@ def main(arguments: Sequence[str]) -> None:
     record = harness.describe("peers.finetune_step", arguments)
     names = harness.runnable(VARIANTS, flags.variants)
     results: dict[str, Any] = {}
+
+    def keep(found: dict[str, Any]) -> None:
+        compare(found)
+        harness.write_json(flags.output, record, flags, results | found)
+
     for dtype in ("float32", "bfloat16"):
         group = {n: VARIANTS[n] for n in names if VARIANTS[n].dtype == dtype}
-        measured = harness.measure(group, flags)
+        measured = harness.measure(group, flags, keep)
         compare(measured)
-        results.update(measured)
+        results |= measured
     print(table(results, flags.batch))
     harness.finish(record, flags, names, results, doubts=())
 

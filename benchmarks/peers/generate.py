@@ -13,6 +13,7 @@ at which all cores find the maximum of a large array.
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import os
 import sys
@@ -97,6 +98,7 @@ def build_jax(flags: argparse.Namespace, dtype: str) -> Trainer:
     )
 
 
+@functools.cache
 def memory_bandwidth() -> float:
     """Bytes per second that all cores read from memory together; the best of five."""
     cores = os.cpu_count() or 1
@@ -181,7 +183,12 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse(arguments)
     record = harness.describe("peers.generate", arguments)
     names = harness.runnable(VARIANTS, flags.variants)
-    results = harness.measure({name: VARIANTS[name] for name in names}, flags)
+
+    def keep(results: dict[str, Any]) -> None:
+        summarise(results, flags)
+        harness.write_json(flags.output, record, flags, results)
+
+    results = harness.measure({name: VARIANTS[name] for name in names}, flags, keep)
     summarise(results, flags)
     print(table(results))
     doubts = harness.different_devices(results.values())

@@ -101,15 +101,26 @@ def make_gpt(flags: argparse.Namespace) -> GPT:
     )
 
 
-def build_sdpa(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trainer:
+def compiled(model: nn.Module, mode: str | None) -> Callable[..., Any]:
+    """The model under `torch.compile` in this mode; as it is without one."""
+    return torch.compile(model, mode=mode) if mode else model
+
+
+def build_sdpa(flags: argparse.Namespace, dtype: str, *, mode: str | None) -> Trainer:
     """Trains the `GPT` above."""
     model = make_gpt(flags)
-    call = torch.compile(model) if compiled else model
-    return train(model, call, flags, dtype)
+    return train(model, compiled(model, mode), flags, dtype)
+
+
+def build_flash(flags: argparse.Namespace, dtype: str, *, mode: str | None) -> Trainer:
+    """Trains it without the attention of cuDNN, which PyTorch may prefer."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    return build_sdpa(flags, dtype, mode=mode)
 
 
 def build_transformers(
-    flags: argparse.Namespace, dtype: str, *, compiled: bool
+    flags: argparse.Namespace, dtype: str, *, mode: str | None
 ) -> Trainer:
     """`OpenAIGPTLMHeadModel` with the same sizes; its MLP is 4 D wide."""
     from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
@@ -124,7 +135,7 @@ def build_transformers(
         n_embd=sizes.embed_dim,
     )
     model = OpenAIGPTLMHeadModel(config)
-    call = torch.compile(model) if compiled else model
+    call = compiled(model, mode)
     return train(
         model, lambda tokens: call(input_ids=tokens, labels=tokens).loss, flags, dtype
     )
@@ -232,7 +243,7 @@ class LSTM(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-def build_lstm(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trainer:
+def build_lstm(flags: argparse.Namespace, dtype: str, *, mode: str | None) -> Trainer:
     """Trains the `LSTM` above."""
     if dtype == "bfloat16" and "AVX512" not in torch.backends.cpu.get_cpu_capability():
         torch.backends.mkldnn.set_flags(False)  # oneDNN has no such LSTM for this CPU
@@ -242,12 +253,15 @@ def build_lstm(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trai
     model = LSTM(
         flags.vocab_size, sizes.embed_dim, sizes.lstm_units, sizes.resid_dropout
     )
-    call = torch.compile(model) if compiled else model
-    return train(model, call, flags, dtype)
+    return train(model, compiled(model, mode), flags, dtype)
 
 
 def build_classifier(
-    flags: argparse.Namespace, dtype: str, *, aux_lm_weight: float
+    flags: argparse.Namespace,
+    dtype: str,
+    *,
+    aux_lm_weight: float,
+    mode: str | None = None,
 ) -> Trainer:
     """`OpenAIGPTForSequenceClassification` with the paper's sizes.
 
@@ -269,6 +283,7 @@ def build_classifier(
         pad_token_id=0,
     )
     model = OpenAIGPTForSequenceClassification(config)
+    call = compiled(model, mode)
 
     def put(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
@@ -282,7 +297,7 @@ def build_classifier(
 
     def loss(batch: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
         tokens, labels, predicted = batch
-        output = model(input_ids=tokens, output_hidden_states=aux_lm_weight > 0)
+        output = call(input_ids=tokens, output_hidden_states=aux_lm_weight > 0)
         logits = output.logits.reshape(len(labels), -1)
         clf_loss = F.cross_entropy(logits.float(), labels)
         if not aux_lm_weight:

@@ -6,20 +6,23 @@
 One step is forward, backward, clipping to global norm 1 and Adam with weight decay,
 with all dropouts at 0.1 (Radford et al. 2018, sec. 4.1). The peers, eager and under
 `torch.compile`, with fused AdamW, are a GPT-1 written for speed around PyTorch's
-`scaled_dot_product_attention` (`torch_sdpa_*`) and Hugging Face's
-`OpenAIGPTLMHeadModel` (`hf_*`). Parameters are float32 throughout and all variants see
+`scaled_dot_product_attention` (`torch_sdpa_*`; on a GPU with no other kernels for it
+than flash attention's, `torch_flash_*`) and Hugging Face's `OpenAIGPTLMHeadModel`
+(`hf_*`). `*_graphs` are compiled to CUDA graphs, `*_tuned` with products that
+PyTorch chooses by trying. Parameters are float32 throughout and all variants see
 the same batches, Zipf-distributed tokens; for bfloat16 PyTorch runs under autocast and
 ours has config.model.dtype="bfloat16"; `jax_*_scan` loops over the layers. Others are
 measured when they are named: our step with another choice, such as `jax_*_no_dropout`;
-and the paper's LSTM (sec. 5), `jax_lstm_*` and `torch_lstm_*`, around PyTorch's
-`nn.LSTM`, which are compared with each other.
+peers that are for GPUs; and the paper's LSTM (sec. 5), `jax_lstm_*` and `torch_lstm_*`,
+around PyTorch's `nn.LSTM`, which are compared with each other.
 
 Each variant lives in a process of its own, which gives its peak memory: resident on a
 CPU, allocated on a GPU. The processes take turns, one untimed step and `--steps` timed
 ones each, for `--rounds` rounds, while the others wait, so that a disturbance meets all
 of them. On a CPU every step is timed; on an accelerator, which must not idle between
-steps, a turn is timed as a whole. Compilation caches start empty. Only the first GPU is
-used.
+steps, a turn is timed as a whole, and each variant has one more turn, as soon as it is
+compiled. Compilation caches start empty. Results are written after each turn. Only the
+first GPU is used.
 """
 
 import argparse
@@ -27,7 +30,7 @@ import dataclasses
 import itertools
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +52,15 @@ _CHOICES: dict[str, dict[str, Any]] = {  # of the model's configuration
     "loss_chunks": {"loss_chunk": 64},
     "remat": {"remat": True},
 }
+_MODES = {  # of torch.compile
+    "eager": None,
+    "compiled": "default",
+    "graphs": "reduce-overhead",
+    "tuned": "max-autotune-no-cudagraphs",
+}
 _PEERS = {
     "torch_sdpa": ("peers.torch_peers.build_sdpa", ("torch",)),
+    "torch_flash": ("peers.torch_peers.build_flash", ("torch",)),
     "hf": (
         "peers.torch_peers.build_transformers",
         ("torch", "transformers.models.openai.modeling_openai"),
@@ -63,10 +73,9 @@ def all_variants() -> dict[str, Variant]:
     variants = {}
     for short, dtype in _DTYPES.items():
         for peer, (build, packages) in _PEERS.items():
-            for how in ("eager", "compiled"):
-                options = {"compiled": how == "compiled"}
+            for how, mode in _MODES.items():
                 name = f"{peer}_{short}_{how}"
-                variants[name] = Variant(build, dtype, options, packages)
+                variants[name] = Variant(build, dtype, {"mode": mode}, packages)
         build, packages = "peers.train_step.build_jax", ("gpt1_jax.jobs.pretrain",)
         variants[f"jax_{short}"] = Variant(build, dtype, {}, packages)
         for choice, options in _CHOICES.items():
@@ -82,7 +91,7 @@ def lstm_variants(short: str, dtype: str) -> dict[str, Variant]:
     options: dict[str, Any] = {"kind": "lstm"}
     variants = {f"jax_lstm_{short}": Variant(build, dtype, options, packages)}
     for how in ("eager", "compiled"):
-        build, options = "peers.torch_peers.build_lstm", {"compiled": how == "compiled"}
+        build, options = "peers.torch_peers.build_lstm", {"mode": _MODES[how]}
         name = f"torch_lstm_{short}_{how}"
         variants[name] = Variant(build, dtype, options, ("torch",))
     return variants
@@ -98,8 +107,9 @@ VARIANTS = all_variants()
 
 def is_usual(name: str) -> bool:
     """Whether a variant is measured by default."""
-    choices = tuple(choice for choice in _CHOICES if choice != "scan")
-    return kind_of(name) == "transformer" and not name.endswith(choices)
+    others = (*(choice for choice in _CHOICES if choice != "scan"), "graphs", "tuned")
+    of_all = kind_of(name) == "transformer" and not name.startswith("torch_flash")
+    return of_all and not name.endswith(others)
 
 
 def build_jax(
@@ -156,8 +166,15 @@ def build_jax(
     )
 
 
-def measure_groups(names: Sequence[str], flags: argparse.Namespace) -> dict[str, Any]:
-    """Measures the variants in turns, by default one dtype after another."""
+def measure_groups(
+    names: Sequence[str],
+    flags: argparse.Namespace,
+    keep: Callable[[dict[str, Any]], object],
+) -> dict[str, Any]:
+    """Measures the variants in turns, by default one dtype after another.
+
+    After each turn, `keep` is called with all results so far.
+    """
     groups = [names]
     if flags.group_by_dtype:
         groups = [
@@ -165,9 +182,13 @@ def measure_groups(names: Sequence[str], flags: argparse.Namespace) -> dict[str,
             for dtype in _DTYPES.values()
         ]
     results: dict[str, Any] = {}
+
+    def keep_all(found: dict[str, Any]) -> None:
+        keep(results | found)
+
     for group in groups:
         variants = {name: VARIANTS[name] for name in group}
-        results.update(harness.measure(variants, flags))
+        results |= harness.measure(variants, flags, keep_all)
     return results
 
 
@@ -260,7 +281,12 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse(arguments)
     record = harness.describe("peers.train_step", arguments)
     names = harness.runnable(VARIANTS, flags.variants)
-    results = measure_groups(names, flags)
+
+    def keep(results: dict[str, Any]) -> None:
+        summarise(results, flags)
+        harness.write_json(flags.output, record, flags, results)
+
+    results = measure_groups(names, flags, keep)
     summarise(results, flags)
     print(table(results))
     doubts = suspicions(results, flags.vocab_size)

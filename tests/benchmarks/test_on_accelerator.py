@@ -2,8 +2,12 @@
 
 import argparse
 import importlib
+import itertools
 import json
 import operator
+import os
+import signal
+import subprocess
 import sys
 import time
 from importlib import metadata
@@ -25,6 +29,7 @@ def measurements(monkeypatch):
     monkeypatch.setattr(on_accelerator, "LEAST_SECONDS", 0)
     monkeypatch.setattr(on_accelerator, "GRACE_SECONDS", 2)
     monkeypatch.setattr(on_accelerator, "_WITH_RESULTS", set())
+    monkeypatch.setenv(harness.PROGRAMS, "")  # each run sets it
 
     def replace(seconds=60, **programs):
         made = {
@@ -110,6 +115,80 @@ def test_a_line_that_was_cut_off_is_passed_over(tmp_path, measurements):
     assert run(tmp_path)[0] == [("one", "done"), ("two", "done")]
 
 
+def is_running(pid):
+    """Whether a process exists and is more than a line in the table of processes."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux ends the processes")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_measurement_ends_with_the_program_that_began_it(tmp_path, how):
+    """And so do the processes of its variants, which would disturb the next run."""
+    variant = (
+        "import os, sys, time; from concurrent import futures; "
+        "from multiprocessing import get_context; from benchmarks import harness; "
+        "start = futures.ProcessPoolExecutor(1, get_context('spawn'), "
+        "harness.end_with_parent); number = start.submit(os.getpid).result(); "
+        "print(os.getpid(), number, flush=True); time.sleep(60)"
+    )
+    call = [sys.executable, "-c", variant]
+    begin = f"m.wait({call!r}, open({str(tmp_path / 'pids')!r}, 'w'), 60)"
+    whole = f"from benchmarks.on_accelerator import __main__ as m; {begin}"
+    environment = {**os.environ, "PYTHONPATH": str(on_accelerator.ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", whole], env=environment)
+    pids, end = [], time.monotonic() + 60
+    while len(pids) < 2 and time.monotonic() < end:
+        time.sleep(0.1)
+        path = tmp_path / "pids"
+        pids = path.read_text().split() if path.exists() else []
+    assert len(pids) == 2 and all(map(is_running, pids))
+    process.send_signal(how)
+    process.wait()
+    while any(map(is_running, pids)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not any(map(is_running, pids))
+
+
+def test_results_of_a_measurement_that_begins_again_are_kept(tmp_path, measurements):
+    file = tmp_path / "one.json"
+    measurements(one=f"open({str(file)!r}, 'w').write('first'); exit(1)")
+    on_accelerator._WITH_RESULTS.add("one")
+    run(tmp_path)
+    measurements(one="exit(1)")  # it is cut off before it has any
+    on_accelerator._WITH_RESULTS.add("one")
+    run(tmp_path)
+    assert file.read_text() == (tmp_path / "one.1.json").read_text() == "first"
+    measurements(one=f"open({str(file)!r}, 'w').write('third')")
+    on_accelerator._WITH_RESULTS.add("one")
+    run(tmp_path)
+    assert file.read_text() == "third"
+    assert (tmp_path / "one.2.json").read_text() == "first"
+
+
+def test_measurements_share_what_they_compile(tmp_path, measurements):
+    measurements(one="import os; print(os.environ['BENCHMARK_PROGRAMS'])")
+    run(tmp_path)
+    programs = f"{tmp_path / 'programs'}"
+    assert (tmp_path / "one.log").read_text() == f"{programs}\n"
+    (tmp_path / "pretrain" / "checkpoints").mkdir(parents=True)
+    command = on_accelerator.suite(parsed(tmp_path, "--tasks=here"), 100.0)
+    assert f"--config.train.compilation_cache_dir={programs}/jax" in command
+
+
+def test_eight_minutes_hold_the_first_five():
+    """Whatever happens to one of them; a longer time gives each more."""
+    first = dict(itertools.islice(MEASUREMENTS.items(), 5))
+    assert list(first) == ["fused", "step", "kernels", "finetune", "generate"]
+    assert sum(each.seconds for each in first.values()) <= 8 * 60 - 5
+
+
+def test_limits_grow_with_the_time_there_is(tmp_path, measurements):
+    measurements(seconds=2, slow="import time; time.sleep(4)")
+    assert run(tmp_path, minutes=5)[0] == [("slow", "out of time")]
+    assert run(tmp_path, minutes=40)[0][1:] == [("slow", "done")]
+
+
 def parsed(tmp_path, *flags):
     return on_accelerator.parse([f"--output={tmp_path}", "--minutes=1", *flags])
 
@@ -158,6 +237,8 @@ def test_pre_training_takes_as_many_steps_as_there_is_time_for(tmp_path, flags):
         on_accelerator.pretrain(parsed(tmp_path, *flags), 100.0)
     given = parsed(tmp_path, "--texts=books", *flags)
     if not flags:
+        with pytest.raises(LeftOut, match="150 seconds"):
+            on_accelerator.pretrain(given, 100.0)
         with pytest.raises(LeftOut, match="results of step"):
             on_accelerator.pretrain(given, 400.0)
     measured = {"results": {"jax_bf16": {"median_seconds": 0.05}}}

@@ -30,7 +30,10 @@ def test_a_kernel_is_counted_on_its_device_and_not_in_summaries(monkeypatch, tmp
     def line(name, *events):
         return SimpleNamespace(
             name=name,
-            events=[SimpleNamespace(name=n, duration_ns=ns) for n, ns in events],
+            events=[
+                SimpleNamespace(name=n, duration_ns=ns, start_ns=4e6)
+                for n, ns in events
+            ],
         )
 
     planes = [
@@ -49,4 +52,18 @@ def test_a_kernel_is_counted_on_its_device_and_not_in_summaries(monkeypatch, tmp
     monkeypatch.setattr(jax.profiler, "ProfileData", data, raising=False)
     (tmp_path / "one.xplane.pb").touch()
     found = list(top_kernels.kernels(str(tmp_path)))
-    assert found == [("gemm", 2e-3), ("gemm", 3e-3), ("fusion", 1e-3)]
+    times = [("gemm", 2e-3), ("gemm", 3e-3), ("fusion", 1e-3)]
+    assert found == [(*each, 4e-3) for each in times]
+
+
+def test_parts_and_waits_make_up_the_time_of_a_step():
+    names = "nvjet_sm90_tst", "attention_query_kernel", "layer_norm_forward", "loop_add"
+    ran = [
+        top_kernels.Kernel(name, seconds, start)
+        for name, seconds, start in zip(
+            names, (4, 3, 2, 1), (10, 15, 18, 29), strict=True
+        )
+    ]
+    found = top_kernels.parts(ran, steps=2)
+    assert list(found.values()) == [2, 1.5, 1, 0.5, 5]
+    assert list(found)[-2:] == ["the rest", "between kernels"]

@@ -1,8 +1,11 @@
 """The peers train the same model as the paper's, and the script measures a step."""
 
+import argparse
 import functools
 import itertools
 import json
+import os
+from concurrent import futures
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +100,7 @@ def test_peers_train(torch, name, dtype):
 
     flags = train_step.parse(list(TINY))
     build = getattr(torch_peers, f"build_{name}")
-    trainer = build(flags, dtype, compiled=False)
+    trainer = build(flags, dtype, mode=None)
     tokens = trainer.put(np.arange(32, dtype=np.int32).reshape(2, 16))
     losses = [float(trainer.step(tokens)) for _ in range(30)]
     assert abs(losses[0] - np.log(97)) < 0.5
@@ -170,6 +173,75 @@ def test_the_script_measures_our_step(run_script, tmp_path):
     assert result["peak_bytes"] > 2**20
     assert record["settings"]["variants"] == ["jax_f32"]
     assert printed.splitlines()[2].startswith("| jax_f32 | ")
+
+
+class InThisProcess:
+    """In place of a process of a variant."""
+
+    def __init__(self, *arguments):
+        pass
+
+    def submit(self, function, *arguments):
+        future = futures.Future()
+        try:
+            future.set_result(function(*arguments))
+        except ImportError as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self):
+        pass
+
+
+@pytest.mark.parametrize("device", ["cpu", "NVIDIA H200"])
+def test_results_can_be_kept_after_each_turn(monkeypatch, device):
+    """On an accelerator the first comes before the next variant is compiled."""
+    flags = argparse.Namespace(rounds=2, steps=3)
+    ready = {"dtype": "float32", "device": device, "first_step_seconds": 30.0}
+    turn = {"loss": 2.0, "peak_bytes": 7}
+
+    def warm_up(variant, flags):
+        calls.append(variant.build)
+        return {**ready, **({"seconds": [0.5], **turn} if device != "cpu" else {})}
+
+    def load(packages):
+        if "missing" in packages:
+            raise ImportError("missing")
+
+    calls, kept = [], []
+    monkeypatch.setattr(harness, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(harness.futures, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(harness, "_load", load)
+    monkeypatch.setattr(harness, "_warm_up", warm_up)
+    monkeypatch.setattr(harness, "_train", lambda steps: {"seconds": [0.4], **turn})
+    variants = {
+        name: harness.Variant(name, "float32", {}, packages)
+        for name, packages in (("a", ()), ("b", ("missing",)), ("c", ()))
+    }
+    found = harness._take_turns(
+        variants,
+        flags,
+        lambda found: kept.append(
+            (len(calls), {n: len(r["seconds"]) for n, r in found.items()})
+        ),
+    )
+    assert list(found) == ["a", "c"]
+    turns = [(2, {"a": 1}), (2, {"a": 1, "c": 1}), (2, {"a": 2, "c": 1})]
+    if device != "cpu":
+        turns = [(1, {"a": 1}), (2, {"a": 1, "c": 1}), (2, {"a": 2, "c": 1})]
+    assert [each for each in kept if each[1]][:3] == turns
+
+
+def test_programs_are_new_unless_a_folder_of_them_is_named(monkeypatch, tmp_path):
+    def settings():
+        harness.use_first_gpu()
+        get = os.environ.get
+        return get("JAX_ENABLE_COMPILATION_CACHE"), get("JAX_COMPILATION_CACHE_DIR")
+
+    monkeypatch.setattr(os, "environ", {})
+    assert settings() == ("false", None)
+    monkeypatch.setattr(os, "environ", {harness.PROGRAMS: str(tmp_path)})
+    assert settings() == (None, f"{tmp_path}/jax")
 
 
 @pytest.mark.parametrize("device", ["cpu", "NVIDIA H200"])
