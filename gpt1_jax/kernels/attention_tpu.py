@@ -17,6 +17,7 @@ from gpt1_jax.kernels.attention import mask_counters
 from gpt1_jax.kernels.attention_tpu_kernels import (
     Sizes,
     backward_kernel,
+    for_each_pair,
     forward_kernel,
 )
 from gpt1_jax.ops.dropout import Noise
@@ -101,20 +102,18 @@ def _run(
 ) -> Any:
     """Runs a kernel for every sequence and pair of heads.
 
-    From an array [N, T, x D] it gets, for each D, the lanes of the lower and the upper
-    head. It gets other arrays and the results whole, for one sequence.
+    From an array [N, T, x D] a program reads, for each D, the lanes of its lower and
+    its upper heads. It has other arrays and the results whole, for one sequence.
     """
-    half = sizes.embed_dim // 2 // sizes.width
+    half = sizes.embed_dim // 2 // sizes.width  # of an array's vectors
 
     def whole(array: Any) -> pl.BlockSpec:
         zeros = (0,) * (array.ndim - 1)
-        return pl.BlockSpec((1, *array.shape[1:]), lambda n, pair, _: (n, *zeros))
+        return pl.BlockSpec((1, *array.shape[1:]), lambda n, group, _: (n, *zeros))
 
     def lanes(first: int) -> pl.BlockSpec:
-        def index(n: jax.Array, pair: jax.Array, _: Any) -> tuple[Any, ...]:
-            return n, 0, first + jax.lax.div(pair, sizes.neighbours)
-
-        return pl.BlockSpec((1, sizes.padded_len, sizes.width), index)
+        shape = 1, sizes.padded_len, sizes.width
+        return pl.BlockSpec(shape, lambda n, group, _: (n, 0, first + group))
 
     operands, specs = [], []
     for array in arrays:
@@ -126,11 +125,11 @@ def _run(
         sums = (2, sizes.padded_len, sizes.width), (2, 1, sizes.padded_len)
         scratch = [pltpu.VMEM(shape, jnp.float32) for shape in sums]
         return pl.pallas_call(
-            functools.partial(kernel, sizes),
+            functools.partial(for_each_pair, kernel, sizes),
             out_shape=results,
             grid_spec=pltpu.PrefetchScalarGridSpec(
                 num_scalar_prefetch=1,
-                grid=(len(operands[1]), sizes.num_heads // 2),
+                grid=(len(operands[1]), half),
                 in_specs=specs,
                 out_specs=[whole(result) for result in results],
                 scratch_shapes=scratch if kernel is backward_kernel else [],

@@ -1,9 +1,10 @@
 """The kernels of `attention_tpu`, in Pallas.
 
-A program computes one sequence and a pair of heads, h and h + H / 2, whose masks come
+A program computes pairs of heads of one sequence, h and h + H / 2, whose masks come
 from the same hashes. A vector of the chip has 128 lanes, the width of two heads of 64:
-a program reads such neighbours together, zeroes the others' lanes in one operand of
-each product, and writes its own lanes of the results.
+a program reads such neighbours together and computes one after another. It zeroes the
+others' lanes in one operand of each product, and writes a pair's own lanes of the
+results.
 
 Blocks of scores are [keys, queries], so that numbers for each query of a block fill the
 lanes of one vector. Products come in an order that lets the matrix units work while the
@@ -11,7 +12,7 @@ vector units compute softmax and hash.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,9 +21,9 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from gpt1_jax.ops.attention import BLOCK_SIZE, MASKED_SCORE
-from gpt1_jax.ops.dropout import keep_scale, keep_threshold, mix, mix_upper
+from gpt1_jax.ops.dropout import fold, keep_scale, keep_threshold, mix_folded
 
-_LANES = 128
+_ROWS, _LANES = 8, 128  # of a vector
 _QUERY, _KEY, _VALUE = range(3)  # the order in which arrays [T, 3 D] hold them
 _LOG2_E = math.log2(math.e)  # the chip has powers of two: exp(x) = 2^(x log2(e))
 
@@ -67,17 +68,26 @@ class Sizes(NamedTuple):
 
 
 class Pair:
-    """The pair of heads that a program computes.
+    """A pair of heads that a program computes.
 
     Args:
       sizes: the kernel's constants.
       counters: [3, N] uint32, for each sequence the counter of its first element, and
         the first and the second word of its key, as `hash_bits` takes them.
+      program: the numbers of its sequence and of the neighbours that it reads.
+      place: where the lower head is among its neighbours.
     """
 
-    def __init__(self, sizes: Sizes, counters: Any):
-        row, self.lower = pl.program_id(0), pl.program_id(1)
-        self.sizes = sizes
+    def __init__(
+        self,
+        sizes: Sizes,
+        counters: Any,
+        program: tuple[jax.Array, jax.Array],
+        place: jax.Array,
+    ):
+        row, self.group = program
+        self.sizes, self.place = sizes, place
+        self.lower = self.group * sizes.neighbours + place
         self.first, self.key, self.word = (counters[i, row] for i in range(3))
         self.heads = self.lower, self.lower + sizes.num_heads // 2
 
@@ -86,7 +96,7 @@ class Pair:
         if self.sizes.neighbours == 1:
             return None
         lane = jax.lax.broadcasted_iota(jnp.int32, (num_rows, self.sizes.width), 1)
-        first = jax.lax.rem(self.lower, self.sizes.neighbours) * self.sizes.head_dim
+        first = self.place * self.sizes.head_dim
         return (lane >= first) & (lane < first + self.sizes.head_dim)
 
     def only_own(self, x: jax.Array) -> jax.Array:
@@ -103,8 +113,8 @@ class Pair:
           half: which group of D / 2 lanes of `ref` holds the head.
           x: [rows, width].
         """
-        start = jax.lax.div(self.lower, self.sizes.neighbours) * self.sizes.width
-        start = pl.multiple_of(half * (self.sizes.embed_dim // 2) + start, _LANES)
+        start = half * (self.sizes.embed_dim // 2) + self.group * self.sizes.width
+        start = pl.multiple_of(start, _LANES)
         lanes = pl.ds(start, self.sizes.width)
         x, own = x.astype(ref.dtype), self.own(len(x))
         if own is not None:
@@ -118,34 +128,61 @@ class Pair:
         """
         if not self.sizes.rate:
             return None, None
-        seq_len = self.sizes.seq_len
-        shape = keys.stop - keys.start, queries.stop - queries.start
-        key, query = (jax.lax.broadcasted_iota(jnp.uint32, shape, i) for i in (0, 1))
-        start = (self.lower * seq_len + queries.start) * seq_len + keys.start
-        offset = query * np.uint32(seq_len) + key
-        counter = offset + (self.first + start.astype(jnp.uint32))
-        halves = hash_halves(counter, self.key, self.word)
+        halves = hash_halves(self.folded_counters(keys, queries), self.word)
         threshold = keep_threshold(self.sizes.rate)
         # Signed numbers are compared faster.
         return [half.astype(jnp.int32) >= threshold for half in halves]
 
+    def folded_counters(self, keys: slice, queries: slice) -> jax.Array:
+        """[keys, queries] uint32, the counters of `hash_bits` after its first step.
 
-def hash_halves(
-    counter: jax.Array, key: jax.Array, word: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+        If 2^n divides T, 2^n keys have counters that differ only in their last n bits.
+        Folding leaves these differences as they are, so only the first is folded.
+        """
+        seq_len = self.sizes.seq_len
+        alike = min(max(_ROWS, seq_len & -seq_len), BLOCK_SIZE)
+        shape = _ROWS, queries.stop - queries.start
+        key, query = (jax.lax.broadcasted_iota(jnp.uint32, shape, i) for i in (0, 1))
+        start = (self.lower * seq_len + queries.start) * seq_len + keys.start
+        offset = query * np.uint32(seq_len) + key
+        counter = offset + (self.first + start.astype(jnp.uint32))
+        folded = []
+        for later in range(0, keys.stop - keys.start, alike):
+            first = fold((counter + np.uint32(later)) ^ self.key)
+            folded += [first ^ np.uint32(bits) for bits in range(0, alike, _ROWS)]
+        return jnp.concatenate(folded)
+
+
+def for_each_pair(
+    kernel: Callable[..., None], sizes: Sizes, counters: Any, *refs: Any
+) -> None:
+    """Runs a kernel for each pair of heads whose lanes a program reads."""
+    program = pl.program_id(0), pl.program_id(1)
+
+    def run(place: jax.Array, _: None) -> None:
+        kernel(Pair(sizes, counters, program, place), *refs)
+
+    jax.lax.fori_loop(0, sizes.neighbours, run, None)
+
+
+def hash_halves(folded: jax.Array, word: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The lower and the upper 16 bits of `hash_bits`, as uint32, in fewer operations.
 
     The last step of a hash leaves its upper half as it is.
+
+    Args:
+      folded: the counters after their first step, `fold(counter ^ key)`.
+      word: the second word of the site's key.
     """
-    mixed = mix_upper(mix(counter ^ key) + word)
+    mixed = mix_folded(fold(fold(mix_folded(folded)) + word))
     upper = mixed >> 16
     return (mixed ^ upper) & np.uint32(0xFFFF), upper
 
 
-def forward_kernel(sizes, counters, *refs):
+def forward_kernel(pair, *refs):
     """One block of queries after another, each with the keys that it sees."""
     *qkv, output, log_sum = refs
-    pair, scale = Pair(sizes, counters), _LOG2_E * sizes.score_scale
+    sizes, scale = pair.sizes, _LOG2_E * pair.sizes.score_scale
     blocks = [(rows, slice(0, rows.stop)) for rows in _blocks(sizes)]
     scores = [
         [
@@ -179,7 +216,7 @@ class _Head(NamedTuple):
     grad: jax.Array  # [T, width], of the output; zero in neighbours' lanes
 
 
-def backward_kernel(sizes, counters, *refs):
+def backward_kernel(pair, *refs):
     """One block of keys after another, each with the queries that see it.
 
     The formulas are those of `attention`, with constants taken out of the products.
@@ -188,7 +225,7 @@ def backward_kernel(sizes, counters, *refs):
     dK = c dS^T Q / sqrt(K).
     """
     *inputs, log_sum, d_qkv, sums, corrections = refs
-    pair, scale = Pair(sizes, counters), sizes.score_scale
+    sizes, scale = pair.sizes, pair.sizes.score_scale
     heads = []
     for part in (0, 1):
         query, key, value, output, grad = (ref[0] for ref in inputs[part::2])

@@ -223,11 +223,15 @@ def _flat_index(
 
 def mix(x: jax.Array) -> jax.Array:
     """A bijection of uint32 with full avalanche (C. Wellons' lowbias32)."""
-    x = mix_upper(x)
+    return fold(mix_folded(fold(x)))
+
+
+def fold(x: jax.Array) -> jax.Array:
+    """The first and the last step of `mix`: the upper 16 bits stay as they are."""
     return x ^ (x >> 16)
 
 
-def mix_upper(x: jax.Array) -> jax.Array:
-    """All of `mix` but its last step, which leaves the upper 16 bits as they are."""
-    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+def mix_folded(x: jax.Array) -> jax.Array:
+    """The steps of `mix` between the first and the last."""
+    x = x * np.uint32(0x7FEB352D)
     return (x ^ (x >> 15)) * np.uint32(0x846CA68B)
