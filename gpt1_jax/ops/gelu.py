@@ -1,11 +1,44 @@
 """GELU in the tanh form of the released code."""
 
+import functools
+import math
+
 import jax
+import jax.numpy as jnp
+
+from gpt1_jax.ops.products import on_gpu
+
+_plain_gelu = functools.partial(jax.nn.gelu, approximate=True)
+# 2 sqrt(2 / pi) (x + 0.044715 x^3) = _LINEAR x + _CUBIC x^3
+_LINEAR = 2 * math.sqrt(2 / math.pi)
+_CUBIC = 0.044715 * _LINEAR
 
 
+@jax.custom_jvp
 def gelu(x: jax.Array) -> jax.Array:
     """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
 
     The erf form differs by up to 4.7e-4.
     """
-    return jax.nn.gelu(x, approximate=True)
+    return on_gpu(lambda: x * _gate(x), lambda: _plain_gelu(x))
+
+
+@gelu.defjvp
+def _gelu_jvp(primals, tangents):
+    def by_gate() -> tuple[jax.Array, jax.Array]:
+        [x], [tangent] = primals, tangents
+        gate = _gate(x)
+        slope = x * (gate - gate * gate) * (_LINEAR + 3 * _CUBIC * (x * x))
+        return x * gate, (gate + slope) * tangent
+
+    return on_gpu(by_gate, lambda: jax.jvp(_plain_gelu, primals, tangents))
+
+
+def _gate(x: jax.Array) -> jax.Array:
+    """(1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)), by fewer instructions of a GPU.
+
+    There a tanh takes twice as many as an exponential, and a division 2 more than this.
+    """
+    power = jnp.exp(-x * (_LINEAR + _CUBIC * (x * x)))
+    root = jax.lax.rsqrt(1 + power)
+    return root * root

@@ -6,6 +6,7 @@ their gradient) and never kept.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from gpt1_jax.ops.products import einsum, product, transposed_product
 ROW_MULTIPLE = 128  # matrix units compute this many softmax rows at a time
 # Up to this exponent, powers of e are summed unscaled; float32 spans e^-87 to e^88.
 MAX_EXPONENT = 64.0
+GROUP = 16  # a GPU rescales sums of powers of e once for so many scores
 
 
 def plain_next_token_nll(
@@ -163,6 +165,12 @@ def _score_gradients(
         gradient = d_scores(_hide_padding(scores, rows), *vectors)
         return gradient, gradient
 
+    def capped():
+        # Padding is not hidden, which takes instructions, but kept from overflowing:
+        # it meets rows of zeros in one product, the caller cuts it off the other.
+        gradient = d_scores(jnp.minimum(scores, vectors[0][:, None]), *vectors)
+        return gradient, gradient
+
     def twice():
         rounded = scores.astype(hidden.dtype)  # nothing is lost: see `product`
         first = jax.lax.optimization_barrier((rounded, *vectors))
@@ -172,7 +180,9 @@ def _score_gradients(
 
     # A TPU computes the gradient as part of each product, from the scores, unless it
     # sees that both need the same: then it writes the gradient and reads it twice.
-    to_hidden, to_kernel = jax.lax.platform_dependent(tpu=twice, default=once)
+    to_hidden, to_kernel = jax.lax.platform_dependent(
+        tpu=twice, cuda=capped, rocm=capped, default=once
+    )
     d_hidden = product("rv,vd->rd", to_hidden, kernel).astype(hidden.dtype)
     return d_hidden, transposed_product(to_kernel, hidden)
 
@@ -188,7 +198,7 @@ def _nll_and_scores(
 
 def _hide_padding(scores: jax.Array, rows: int) -> jax.Array:
     """[R, padded rows], -inf where the matrix was padded."""
-    if scores.shape[1] == rows:
+    if scores.shape[1] <= rows:
         return scores
     padding = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) >= rows
     return jnp.where(padding, -jnp.inf, scores)
@@ -202,12 +212,12 @@ def _one_hot(labels: jax.Array, scores: jax.Array) -> jax.Array:
 def _label_scores(scores: jax.Array, labels: jax.Array) -> jax.Array:
     """[R], the score of each position's label.
 
-    To take a few scores, an accelerator would write all of them to memory; the sum is
-    part of a pass that reads them anyway.
+    To take a few scores, a TPU would write all of them to memory; the sum is part of a
+    pass that reads them anyway.
     """
     return jax.lax.platform_dependent(
-        cpu=lambda: jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0],
-        default=lambda: jnp.where(_one_hot(labels, scores), scores, 0.0).sum(-1),
+        tpu=lambda: jnp.where(_one_hot(labels, scores), scores, 0.0).sum(-1),
+        default=lambda: jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0],
     )
 
 
@@ -229,7 +239,7 @@ def _log_sum_exp(
     unpadded = _hide_padding(scores, rows)
 
     def in_one_pass() -> jax.Array:
-        return _log_sum_exp_in_one_pass(unpadded)
+        return _log_sum_exp_in_one_pass(scores, rows)
 
     return jax.lax.platform_dependent(
         cuda=in_one_pass,
@@ -273,8 +283,22 @@ def _log_sum_exp_in_product(
     return jax.lax.cond(in_range, lambda: jnp.log(total), careful)
 
 
-def _log_sum_exp_in_one_pass(scores: jax.Array) -> jax.Array:
-    """Computes maximum and sum together; rescales the sum where the maximum grows."""
+def _log_sum_exp_in_one_pass(scores: jax.Array, rows: int) -> jax.Array:
+    """Computes maximum and sum together; rescales the sum where the maximum grows.
+
+    That takes two exponentials each time. So the columns are first cut into parts, of
+    which elements in the same place make a group with one maximum and one sum.
+    """
+    columns = scores.shape[1]
+    width = columns // math.gcd(columns, GROUP)
+    lowest = jnp.finfo(scores.dtype).min  # -inf would give inf - inf
+    start = jnp.asarray(lowest, scores.dtype), jnp.zeros((), scores.dtype)
+    parts = [
+        _hide_padding(scores[:, first : first + width], rows - first)
+        for first in range(0, columns, width)
+    ]
+    highest = functools.reduce(jnp.maximum, parts, start[0])
+    total = sum(jnp.exp(part - highest) for part in parts)
 
     def combine(left: Any, right: Any) -> tuple[jax.Array, jax.Array]:
         (highest, total), (other, more) = left, right
@@ -282,10 +306,7 @@ def _log_sum_exp_in_one_pass(scores: jax.Array) -> jax.Array:
         total = total * jnp.exp(highest - both) + more * jnp.exp(other - both)
         return both, total
 
-    lowest = jnp.finfo(scores.dtype).min  # -inf would give inf - inf
-    start = jnp.asarray(lowest, scores.dtype), jnp.zeros((), scores.dtype)
-    ones = jnp.ones_like(scores)
-    highest, total = jax.lax.reduce((scores, ones), start, combine, (scores.ndim - 1,))
+    highest, total = jax.lax.reduce((highest, total), start, combine, (1,))
     return highest + jnp.log(total)
 
 

@@ -63,20 +63,20 @@ def dense(
 
 def _dense_fwd(x, kernel, bias, dtype, activation):
     product = matmul(x, kernel, dtype)
-    affine = (product + bias).astype(dtype)
+    # A GPU's library adds a bias of the result's dtype to the product's float32 sums.
+    affine = on_gpu(
+        lambda: product.astype(dtype) + bias.astype(dtype),
+        lambda: (product + bias).astype(dtype),
+    )
     if activation is None:
         return affine, (x, kernel)
-    # A GPU stores the product anyway, and XLA adds the bias in the activation's kernel,
-    # which would otherwise have two results. Elsewhere it is added with the product.
-    kept = on_gpu(lambda: product.astype(dtype), lambda: affine)
-    return _activated(affine, activation), (x, kernel, bias, kept)
+    return _activated(affine, activation), (x, kernel, affine)
 
 
 def _dense_bwd(dtype, activation, residuals, grad):
     x, kernel, *of_activation = residuals
     if activation is not None:
-        (bias, kept), grad = wait_to_recompute(of_activation, grad)
-        affine = on_gpu(lambda: (kept + bias).astype(dtype), lambda: kept)
+        (affine,), grad = wait_to_recompute(of_activation, grad)
         with jax.named_scope(activation.__name__):
             affine = affine.astype(jnp.float32)
             _, derivative = jax.jvp(activation, (affine,), (jnp.ones_like(affine),))
@@ -173,6 +173,22 @@ def transposed_product(left: jax.Array, right: jax.Array) -> jax.Array:
         cpu=narrower_copied,
         default=lambda: einsum("...ni,...no->...io", left, right),
     )
+
+
+def compiler_options(platform: str) -> dict[str, bool | str]:
+    """Options for a program with large products on a platform, "gpu" or another.
+
+    On a GPU a library multiplies, which adds a bias or another array to its sums; the
+    compiler's own kernels for products leave both to kernels of their own.
+    """
+    options: dict[str, bool | str] = {"xla_gpu_enable_triton_gemm": False}
+    if platform != "gpu":
+        return {}
+    try:
+        jax.jit(jnp.negative).lower(0.0).compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError:  # this compiler has no such option
+        return {}
+    return options
 
 
 def row_major(x: jax.Array) -> jax.Array:

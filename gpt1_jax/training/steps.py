@@ -15,9 +15,11 @@ import jax.numpy as jnp
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import language_model
 from gpt1_jax.model.execution import Execution, Wrap, unchanged
+from gpt1_jax.ops import products
 from gpt1_jax.ops.dropout import Noise, step_noise
 from gpt1_jax.ops.settings import own_settings
-from gpt1_jax.parallel.exchange import compiler_options, gradients_by_device
+from gpt1_jax.parallel import exchange
+from gpt1_jax.parallel.exchange import gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.training.optimizer import Optimizer
 from gpt1_jax.training.state import TrainState, apply_gradients
@@ -185,5 +187,8 @@ def jit_step(step: Step, mesh: jax.sharding.Mesh, state: TrainState) -> Step:
         in_shardings=(states, batch_sharding(mesh), everywhere),
         out_shardings=(states, everywhere),
         donate_argnums=0,
-        compiler_options=compiler_options(mesh),
+        compiler_options={
+            **products.compiler_options(mesh.devices.flat[0].platform),
+            **exchange.compiler_options(mesh),
+        },
     )

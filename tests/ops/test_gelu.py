@@ -1,6 +1,7 @@
 """GELU against known numbers."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -24,3 +25,18 @@ def test_gelu_differs_from_the_erf_form_by_its_known_maximum():
     difference = np.abs(jax.jit(lambda x: gelu(x) - other(x))(x))
     assert difference.max() == pytest.approx(4.732e-4, abs=1e-6)
     assert abs(float(x[difference.argmax()])) == pytest.approx(2.699, abs=0.02)
+
+
+def test_gelu_of_a_gpu_is_the_tanh_form_and_its_derivative(monkeypatch):
+    """Its branch, taken here, against float64; both have the ends of the tanh form."""
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda cuda, **_: cuda())
+    x = np.append(np.linspace(-12, 12, 9601), [-1e18, -1e9, 1e9, 1e18])
+    inputs = jnp.asarray(x, jnp.float32)
+    found = jax.jvp(gelu, (inputs,), (jnp.ones_like(inputs),))
+    u = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2)
+    gate = 1 / (1 + np.exp(-2 * np.maximum(u, -340)))
+    expected = x * gate, gate + 2 * x * gate * (1 - gate) * slope
+    for actual, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(actual, exact, rtol=4e-6, atol=2e-7)
+    np.testing.assert_array_equal(found[0], gelu(inputs))

@@ -273,10 +273,15 @@ def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, sign, platfo
         assert np.abs(each - exact).max() < 0.25 * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("platform", ["tpu", "cuda"])
-def test_rows_filled_up_give_no_nan_beside_scores_far_below_zero(monkeypatch, platform):
-    """Their own scores are 0, and e^200 is too much for float32."""
-    hidden, unembedding, tokens = random_problem(scale=0.3)
+@pytest.mark.parametrize(("platform", "rows"), [("tpu", 11), ("cuda", 11), ("cuda", 5)])
+def test_rows_filled_up_give_no_nan_beside_scores_far_below_zero(
+    monkeypatch, platform, rows
+):
+    """Their own scores are 0, and e^200 is too much for float32.
+
+    Of 5 rows, some of a GPU's groups have none that is not padding.
+    """
+    hidden, unembedding, tokens = random_problem(scale=0.3, rows=rows)
     hidden[..., 0], unembedding[:, 0] = 10.0, -20.0
     take_branches_of(platform, monkeypatch)
     found = compute_as_there(hidden, unembedding, tokens, random_weights(), BFLOAT16)
@@ -284,19 +289,25 @@ def test_rows_filled_up_give_no_nan_beside_scores_far_below_zero(monkeypatch, pl
 
 
 @pytest.mark.parametrize("chunk", [0, 2])
-def test_loss_of_a_tpu_equals_the_plain_form(monkeypatch, chunk):
-    """Sums of powers of e as they are, or from the largest where they may overflow.
+@pytest.mark.parametrize(
+    ("platform", "rows"), [("tpu", 137), ("cuda", 137), ("cuda", 144)]
+)
+def test_loss_of_an_accelerator_equals_the_plain_form(
+    monkeypatch, platform, rows, chunk
+):
+    """On a TPU sums of powers of e as they are, or from the largest if one overflows.
 
-    Scores are up to 1, 70, 1000; and at most -300, whose powers are all zero.
+    On a GPU sums of groups, nine of 144 rows. Scores are up to 1, 70, 1000; and at most
+    -300, whose powers are all zero.
     """
-    take_branches_of("tpu", monkeypatch)
-    on_a_tpu = jax.jit(functools.partial(compute.__wrapped__, chunk=chunk))
+    take_branches_of(platform, monkeypatch)
+    there = jax.jit(functools.partial(compute.__wrapped__, chunk=chunk))
     for size, error in ((0.3, 1e-5), (4.0, 1e-4), (20.0, 1e-3), (-20.0, 1e-3)):
-        hidden, unembedding, tokens = random_problem(embed_dim=4, rows=137)
+        hidden, unembedding, tokens = random_problem(embed_dim=4, rows=rows)
         hidden, unembedding = abs(size) * np.abs(hidden), size * np.abs(unembedding)
         hidden, unembedding = hidden + (size < 0), unembedding - 5 * (size < 0)
         given = *map(np.float32, (hidden, unembedding)), tokens, random_weights()
-        expected, actual = compute_plainly(*given), on_a_tpu(*given)
+        expected, actual = compute_plainly(*given), there(*given)
         values = (expected.loss, *expected.gradients[:2])
         found = (actual.differentiated, *actual.gradients[:2])
         for each, exact in zip(found, values, strict=True):

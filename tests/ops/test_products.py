@@ -13,6 +13,7 @@ from gpt1_jax.ops import products
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.products import (
     Transposed,
+    compiler_options,
     dense,
     einsum,
     in_order,
@@ -140,25 +141,40 @@ def test_dense_keeps_one_array_for_its_activation():
 
 
 @pytest.mark.parametrize(
-    ("platform", "sums"), [("cuda", 2), ("rocm", 2), ("cpu", 1), ("tpu", 1)]
+    ("platform", "dtype"),
+    [("cuda", "bf16"), ("rocm", "bf16"), ("cpu", "f32"), ("tpu", "f32")],
 )
-def test_a_gpu_keeps_the_product_and_adds_the_bias_again(platform, sums):
-    """Lowered ahead of time, both passes; elsewhere the sum is kept."""
+def test_a_gpu_adds_the_bias_in_the_dtype_of_the_product(platform, dtype):
+    """Lowered ahead of time, both passes; the sum is kept, and formed once."""
     x, kernel, weight = matmul_problem()
+    x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
 
     def both(x, kernel, bias, weight):
-        layer = functools.partial(dense, dtype=jnp.dtype("float32"), activation=jnp.sin)
+        layer = functools.partial(
+            dense, dtype=jnp.dtype("bfloat16"), activation=jnp.sin
+        )
         value, vjp = jax.vjp(lambda x, k, b: layer(x, k, b), x, kernel, bias)
         return value, vjp(weight)
 
     traced = jax.jit(both).trace(x, kernel, jnp.ones(24), weight)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
-    assert len(re.findall(r"stablehlo\.add .*<4x50x24xf32>", text)) == sums
+    assert re.findall(r"stablehlo\.add .*<4x50x24x(\w+)>", text) == [dtype]
+
+
+def test_options_are_those_of_a_gpu_whose_compiler_knows_them(monkeypatch):
+    assert compiler_options("gpu") == {"xla_gpu_enable_triton_gemm": False}
+    assert compiler_options("tpu") == compiler_options("cpu") == {}
+
+    def refuse(lowered, compiler_options):
+        raise jax.errors.JaxRuntimeError(f"No such compile option: {compiler_options}")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
+    assert compiler_options("gpu") == {}
 
 
 @pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
 def test_dense_of_an_accelerator_equals_the_plain_form(platform, monkeypatch):
-    """Its branches, taken here: what it keeps and adds again is the bias, once."""
+    """Its branches, taken here: the bias is added once."""
     x, kernel, weight = matmul_problem()
     arguments = x, kernel, jnp.linspace(-1, 1, 24)
 

@@ -15,6 +15,7 @@ from tiny_models import layers_as_usual, made_up_params, usual
 
 from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
+from gpt1_jax.ops import products
 from gpt1_jax.parallel import exchange, overlap
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite
@@ -90,6 +91,17 @@ def train(model, mesh, parts=1, optimizer=SGD):
         losses.append(metrics["loss"].item())
     params = jax.device_get(state.params)
     return Trained(np.asarray(losses), params, collectives(compiled))
+
+
+def test_a_step_is_compiled_with_the_options_of_its_products(
+    tiny_model_config, monkeypatch
+):
+    def unheard_of(platform):
+        return {f"xla_unheard_of_{platform}": True}
+
+    monkeypatch.setattr(products, "compiler_options", unheard_of)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="xla_unheard_of_cpu"):
+        train(tiny_model_config(), make_mesh())
 
 
 ONE_DEVICE = make_mesh(devices=jax.devices()[:1])
