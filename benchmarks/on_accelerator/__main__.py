@@ -37,7 +37,6 @@ Nothing is fetched. `--toy` rehearses all of it in minutes on a CPU, with a tiny
 
 import argparse
 import contextlib
-import functools
 import itertools
 import json
 import os
@@ -53,7 +52,7 @@ from typing import Any, NamedTuple
 from benchmarks.harness import (
     PROGRAMS,
     add_record,
-    end_with_parent,
+    ending_with_parent,
     nvidia_gpus,
     read_records,
     some_of,
@@ -331,12 +330,11 @@ def keep_older(path: Path) -> Path:
 def wait(command: Sequence[str], output: Any, seconds: float) -> str:
     """Runs a command for some seconds; "done", "failed (CODE)" or "out of time"."""
     process = subprocess.Popen(
-        command,
+        ending_with_parent(command),
         stdout=output,
         stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path())},
         process_group=0,  # so that its own processes end with it
-        preexec_fn=functools.partial(end_with_parent, signal.SIGTERM),
     )
     try:
         code = process.wait(seconds)
