@@ -33,6 +33,7 @@ from gpt1_jax.data.files import write_whole
 PEER_PACKAGES = ("torch", "transformers")
 COMPILER_PACKAGES = ("libtpu", "jax_cuda12_plugin")
 PAUSE_SECONDS = 0.5  # lets the threads of the last variant stop spinning
+_END_WITH_PARENT = 1  # Linux's PR_SET_PDEATHSIG
 PROGRAMS = "BENCHMARK_PROGRAMS"  # environment: a folder that keeps compiled programs
 
 _trainer: "Trainer"  # of a variant's own process, set by `_warm_up`
@@ -134,9 +135,8 @@ def _take_turns(
             if not turn:
                 said += f", first step after {reply['first_step_seconds']:.1f} s"
             print(f"{name}, turn {turn} of {flags.rounds}: {said}", file=sys.stderr)
-            keep(
-                {name: result for name, result in results.items() if result["seconds"]}
-            )
+            if timed := {each: r for each, r in results.items() if r["seconds"]}:
+                keep(timed)
     for process in processes.values():
         process.shutdown()
     return results
@@ -199,10 +199,19 @@ def _train(num_steps: int) -> dict[str, Any]:
     return {"seconds": seconds, "loss": float(loss), "peak_bytes": peak_bytes}
 
 
-def end_with_parent(how: int = signal.SIGKILL) -> None:
+def end_with_parent() -> None:
     """Lets Linux end this process as soon as the one that started it has ended."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, how)  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(_END_WITH_PARENT, signal.SIGKILL)
+
+
+def ending_with_parent(command: Sequence[str]) -> list[str]:
+    """The same command, which Linux tells to end as soon as this process has ended."""
+    if sys.platform != "linux":
+        return list(command)
+    ask = f"ctypes.CDLL(None).prctl({_END_WITH_PARENT}, {signal.SIGTERM:d})"
+    begin = f"import ctypes, os, sys; {ask}; os.execvp(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-c", begin, *command]
 
 
 def use_first_gpu() -> None:

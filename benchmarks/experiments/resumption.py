@@ -47,16 +47,16 @@ def train(workdir: Path, flags: argparse.Namespace) -> None:
         values.update({"data.source": "text", "data.train": flags.texts})
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     xla = f"{os.environ.get('XLA_FLAGS', '')} {_FLAGS}"
+    command = [
+        *(sys.executable, "-m", "gpt1_jax.main"),
+        f"--config={ROOT / 'configs' / 'pretrain.py'}:quickstart",
+        f"--workdir={workdir}",
+        *(f"--config.{name}={value}" for name, value in values.items()),
+    ]
     subprocess.run(
-        [
-            *(sys.executable, "-m", "gpt1_jax.main"),
-            f"--config={ROOT / 'configs' / 'pretrain.py'}:quickstart",
-            f"--workdir={workdir}",
-            *(f"--config.{name}={value}" for name, value in values.items()),
-        ],
+        harness.ending_with_parent(command),
         check=True,
         env={**os.environ, "PYTHONPATH": path, "XLA_FLAGS": xla.strip()},
-        preexec_fn=harness.end_with_parent,
     )
 
 

@@ -1,6 +1,6 @@
 """All that is worth measuring on an accelerator, in the time that one is at hand.
 
-    python -m benchmarks.on_accelerator --output=DIR --minutes=10
+    python -m benchmarks.on_accelerator --output=DIR --minutes=8
         [--texts=books/train] [--valid=books/valid] [--tasks=DIR]
         [--only=probe,step] [--toy]
 
@@ -21,23 +21,22 @@
   tuned     PyTorch's step with products that it chooses by trying, for minutes
 
 The measurements run in this order, the most valuable first, each in a process and with
-a time limit of its own. Eight minutes always hold the first five; an H200 should reach
-the end of `peers`.
-`DIR/NAME.json` has the results of one, `DIR/NAME.log` what it printed; both are written
-while it runs, after each turn of each variant. As soon as it ends, however it ends,
-`DIR/results.jsonl` gets a line. So next to nothing is lost if the machine goes away.
-The same command continues with the measurements that are not done, each from its
-beginning, and keeps a copy of what was there as `DIR/NAME.1.json`. If this process
-ends, so does the measurement.
+a time limit of its own. Eight minutes always have room for the first five, and on an
+H200 probably for `peers`. `DIR/NAME.json` has the results of one, `DIR/NAME.log` what
+it printed; both are written while it runs, after each turn of each variant. As soon as
+it ends, however it ends, `DIR/results.jsonl` gets a line. So little is lost if the
+machine goes away. The same command continues with the measurements that are not done,
+each from its beginning, and keeps a copy of what was there as `DIR/NAME.1.json`. If
+this process ends, so does the measurement.
 
-No two measure at the same time, and nothing is compiled meanwhile: compilers for GPUs
-choose by timing. But what one has compiled is there for all others, in `DIR/programs`.
-Nothing is fetched. `--toy` rehearses all of it in minutes on a CPU, with a tiny model.
+Nothing is compiled while something is measured, because compilers for GPUs choose by
+timing. But what one measurement has compiled is there for all others, in
+`DIR/programs`; of a repeated one, the time to the first step tells nothing. Nothing is
+fetched. `--toy` rehearses all of it in minutes on a CPU, with a tiny model.
 """
 
 import argparse
 import contextlib
-import functools
 import itertools
 import json
 import os
@@ -53,7 +52,7 @@ from typing import Any, NamedTuple
 from benchmarks.harness import (
     PROGRAMS,
     add_record,
-    end_with_parent,
+    ending_with_parent,
     nvidia_gpus,
     read_records,
     some_of,
@@ -111,9 +110,11 @@ def resume(flags: argparse.Namespace, seconds: float) -> list[str]:
 
 
 def kernels(flags: argparse.Namespace, seconds: float) -> list[str]:
-    """Keeps the trace, too."""
+    """Keeps the trace, too, in place of an earlier one."""
     command = script("on_accelerator.top_kernels", ("--batch=64",), _TOY)
-    return [*command(flags, seconds), f"--trace={flags.output / 'trace'}"]
+    trace = flags.output / "trace"
+    shutil.rmtree(trace, ignore_errors=True)
+    return [*command(flags, seconds), f"--trace={trace}"]
 
 
 def pretrain(flags: argparse.Namespace, seconds: float) -> list[str]:
@@ -331,12 +332,11 @@ def keep_older(path: Path) -> Path:
 def wait(command: Sequence[str], output: Any, seconds: float) -> str:
     """Runs a command for some seconds; "done", "failed (CODE)" or "out of time"."""
     process = subprocess.Popen(
-        command,
+        ending_with_parent(command),
         stdout=output,
         stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path())},
         process_group=0,  # so that its own processes end with it
-        preexec_fn=functools.partial(end_with_parent, signal.SIGTERM),
     )
     try:
         code = process.wait(seconds)

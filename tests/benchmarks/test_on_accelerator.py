@@ -176,6 +176,14 @@ def test_measurements_share_what_they_compile(tmp_path, measurements):
     assert f"--config.train.compilation_cache_dir={programs}/jax" in command
 
 
+def test_a_trace_is_not_added_to_an_earlier_one(tmp_path):
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / "old.xplane.pb").touch()
+    command = on_accelerator.kernels(parsed(tmp_path), 100.0)
+    assert f"--trace={tmp_path / 'trace'}" in command
+    assert not (tmp_path / "trace").exists()
+
+
 def test_eight_minutes_hold_the_first_five():
     """Whatever happens to one of them; a longer time gives each more."""
     first = dict(itertools.islice(MEASUREMENTS.items(), 5))

@@ -229,7 +229,7 @@ def test_results_can_be_kept_after_each_turn(monkeypatch, device):
     turns = [(2, {"a": 1}), (2, {"a": 1, "c": 1}), (2, {"a": 2, "c": 1})]
     if device != "cpu":
         turns = [(1, {"a": 1}), (2, {"a": 1, "c": 1}), (2, {"a": 2, "c": 1})]
-    assert [each for each in kept if each[1]][:3] == turns
+    assert kept[:3] == turns
 
 
 def test_programs_are_new_unless_a_folder_of_them_is_named(monkeypatch, tmp_path):
