@@ -5,7 +5,8 @@ element is kept, with 16 random bits per element. Each hash of 32 bits serves tw
 elements that lie half a vector or half of the heads apart, so that no device must move
 bits to interleave them. The mask is therefore the same on one device or many, for a
 whole batch or its accumulated parts, in a scan or unrolled, before or after a restart.
-It is never stored: the backward pass recomputes it.
+The backward pass asks for it again instead of keeping it. (For a TPU, XLA makes the
+bits of the residual sums once and keeps them, 16 for each element.)
 """
 
 import functools
