@@ -502,7 +502,7 @@ def _part_read(program: Program, user: Instruction, number: int) -> int | None:
         return sum(array.bytes for array in user.results)
     if user.op == "dynamic-update-slice" and first and user.is_root:
         return 0  # updated in place
-    if user.op == "bitcast":
+    if user.op in ("bitcast", "convert"):
         return _parts_read(program, user.name)
     if user.op == "fusion":
         inside = program.computations[user.called[0]]

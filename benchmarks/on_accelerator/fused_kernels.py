@@ -11,7 +11,8 @@
   times   forward and backward at the paper's sizes, our kernels and XLA's code in
           turns. A kind of chip on which ours are faster belongs in `FASTER` of
           `gpt1_jax/kernels/choice.py`.
-  plans   a GPU's attention again, with other tiles for one kernel at a time.
+  plans   a GPU's attention again, with other tiles for one kernel at a time, and its
+          LayerNorm with the work divided otherwise.
 
 Results are written as they come. On a CPU, where the kernels are interpreted, `--toy`
 tries the script.
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from unittest import mock
 
 from benchmarks import harness
 from benchmarks.harness import some_of
@@ -34,11 +36,10 @@ from benchmarks.peers.pieces import add_calls
 BY_QUERY = (
     (64, 64, 4, 1),
     (64, 64, 4, 3),
-    (64, 32, 4, 2),
-    (64, 32, 4, 3),
     (64, 64, 8, 2),
-    (128, 32, 8, 2),
+    (64, 128, 4, 2),
     (128, 64, 8, 2),
+    (128, 128, 8, 2),
 )
 BY_KEY = (
     (32, 64, 4, 1),
@@ -48,6 +49,17 @@ BY_KEY = (
     (64, 64, 4, 2),
     (32, 128, 8, 2),
     (64, 64, 8, 2),
+    (64, 128, 8, 2),
+)
+NORMS: tuple[dict[str, int], ...] = (  # constants of `layer_norm_gpu`
+    {},
+    {"TILE": 1024},
+    {"TILE": 4096},
+    {"TILE": 4096, "NUM_WARPS": 8},
+    {"TILE": 1024, "NUM_WARPS": 2},
+    {"FORWARD_VECTORS": 8},
+    {"FORWARD_VECTORS": 32},
+    {"BACKWARD_VECTORS": 32},
 )
 CHECKED = ((2, 512, 12, 64), (2, 1, 2, 64), (2, 100, 3, 64), (3, 130, 4, 32))
 CHECKED_NORMS = ((2, 512, 768), (2, 1, 64), (3, 70, 96), (1, 65, 1024))
@@ -125,22 +137,30 @@ def time_cases(
 def plan_cases(
     kernels: Kernels, flags: argparse.Namespace
 ) -> Iterator[dict[str, Made]]:
-    """A GPU's attention by each plan."""
+    """A GPU's attention by each plan, and its LayerNorm by each division of work."""
     from benchmarks.peers import jax_pieces
 
-    module: Any = kernels.attention
+    attention, norm = kernels.attention, kernels.layer_norm
 
     def with_plan(plan: Any) -> harness.Case:
-        kept, module.PLAN = module.PLAN, plan
-        try:
-            return jax_pieces.attention_case(flags, module.attention)
-        finally:
-            module.PLAN = kept
+        with mock.patch.multiple(attention, PLAN=plan):
+            return jax_pieces.attention_case(flags, attention.attention)
 
-    if hasattr(module, "PLAN"):
+    def with_division(division: dict[str, int]) -> harness.Case:
+        with mock.patch.multiple(norm, **{"TILE": norm.TILE, **division}):
+            return jax_pieces.residual_norm_case(flags, norm.residual_layer_norm)
+
+    if hasattr(attention, "PLAN"):
         yield {
             f"attention, {name}": functools.partial(with_plan, plan)
             for name, plan in plans(flags.toy)
+        }
+    if norm:
+        yield {
+            f"LayerNorm, {division or 'as it is'}": functools.partial(
+                with_division, division
+            )
+            for division in NORMS[: 2 if flags.toy else None]
         }
 
 
