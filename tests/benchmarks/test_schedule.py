@@ -108,7 +108,9 @@ def test_instructions_take_longer_the_fewer_warps_take_turns(blocks, registers, 
 
 def test_no_kernel_of_a_gpu_ends_at_once():
     fast = GPU._replace(bytes_per_second=1e12)
-    assert play(PROGRAM_OF_ONE, fast).kernel_seconds == pytest.approx(1.4e-6)
+    found, exposed = played(kernel("a", 0), chip=fast)
+    assert found.kernel_seconds == pytest.approx(1.4e-6)
+    assert exposed["all-gather"] == pytest.approx(3 - 1.4e-3 - 2e-3)
 
 
 def test_a_loop_runs_as_often_as_it_says():
