@@ -58,6 +58,8 @@ def test_what_depends_on_loaded_values_is_not_guessed():
         ("MOV R0, 0x3", f"@P2 {loaded}"),
     ):
         assert instructions(listing(*before, *LOOP[1:]), (4, 1, 1), 32) is None
+    unsure = "@P2 MOV R0, 0x3"
+    assert instructions(listing(unsure, *LOOP[1:]), (4, 1, 1), 32) is None
     pair = "MOV R5, 0x3", "LDG.E.64 R4, desc[UR4][R2.64]", "MOV R0, R5"
     assert instructions(listing(*pair, *LOOP[1:]), (4, 1, 1), 32) is None
     compare = "ISETP.NE.AND P0, PT, R0, RZ, PT"
