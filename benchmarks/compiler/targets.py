@@ -77,8 +77,8 @@ _NEEDS = {  # any of these modules, and how to install the first
     "cuda": (
         ("jax_cuda13_plugin", "jax_cuda12_plugin"),
         "pip install --no-deps jax-cuda13-plugin==JAX jax-cuda13-pjrt==JAX "
-        "nvidia-cuda-nvcc nvidia-nvvm nvidia-nvjitlink nvidia-cuda-runtime, "
-        "where JAX is the version of jax",
+        "nvidia-cuda-nvcc nvidia-cuda-nvdisasm nvidia-nvvm nvidia-nvjitlink "
+        "nvidia-cuda-runtime, where JAX is the version of jax",
     ),
 }
 _ENVIRONMENT = {
