@@ -91,7 +91,8 @@ def read_step(path: Path, own_kernels: float) -> tuple[int, float]:
     """
     found = json.loads(path.read_text())
     seq_len, step = found["settings"]["seq_len"], found["results"]["finetune"]
-    seconds = step["schedule"]["kernel_seconds"]
+    played = step["schedule"]  # files of before 29 November 2026 know no idle time
+    seconds = played["kernel_seconds"] + played.get("idle_seconds", 0.0)
     own = own_kernels / 1e3 * (seq_len / _LONGEST) ** 2
     return step["batch"] * seq_len, seconds + own
 

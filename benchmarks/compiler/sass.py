@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-_MIN_THREADS = 1 << 16  # a smaller kernel takes microseconds, whatever its instructions
+_MIN_THREADS = 1 << 12  # smaller kernels do not have their instructions counted
 _MAX_BLOCKS = 16  # that are followed, along the grid's first axis
 _MAX_STEPS = 10**6  # of one thread
 # What a multiprocessor of compute capability 9.0 has room for.
@@ -50,17 +50,21 @@ class Code(NamedTuple):
     instructions: float | None  # of all warps; None if that is not known
 
     @property
+    def warps(self) -> int:
+        """Of a block."""
+        return -(-self.threads // 32)
+
+    @property
     def resident_warps(self) -> int:
         """Warps that a multiprocessor has room for."""
-        warps = -(-self.threads // 32)
-        registers = -(-self.registers // 8) * 8 * 32 * warps
+        registers = -(-self.registers // 8) * 8 * 32 * self.warps
         blocks = min(
-            _MAX_WARPS // warps,
+            _MAX_WARPS // self.warps,
             _MAX_RESIDENT_BLOCKS,
             _REGISTERS // max(1, registers),
             _SHARED_BYTES // (self.shared_bytes + _RESERVED_BYTES),
         )
-        return max(1, blocks) * warps
+        return max(1, blocks) * self.warps
 
 
 class _Launch(NamedTuple):

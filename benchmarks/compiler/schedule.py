@@ -85,10 +85,12 @@ def kernel_seconds(kernel: hlo.Kernel, chip: Chip) -> float | None:
         kernel.flops / (_FLOPS_REACHED * chip.flops_per_second),
     ]
     code = kernel.code
-    if code and code.instructions and chip.multiprocessor_cycles:
-        warps = code.resident_warps / _SCHEDULERS
+    if code and code.instructions and chip.clock:
+        there = code.blocks * code.warps / chip.multiprocessors
+        warps = min(there, code.resident_warps) / _SCHEDULERS
         rate = _SCHEDULERS * min(_ISSUE_REACHED, warps / _LATENCY)
-        times.append(code.instructions / (rate * chip.multiprocessor_cycles))
+        issued = code.instructions / chip.multiprocessors
+        times.append(issued / (rate * chip.clock))
     return max(*times, _LEAST_SECONDS)
 
 

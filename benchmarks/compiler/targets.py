@@ -22,15 +22,15 @@ class Chip(NamedTuple):
     flops_per_second: float  # of dense bfloat16 products
     network_bytes_per_second: float  # to other devices; of TPUs an assumption
     cycles_per_second: float | None = None  # a TPU's, at which it reaches that rate
-    multiprocessor_cycles: float | None = None  # a GPU's, a second, of all together
+    multiprocessors: int = 0  # of a GPU
+    clock: float = 0.0  # of a GPU, the highest
 
 
 _V5E = Chip(16 * 10**9, 819e9, 197e12, 100e9, 1.5e9)
 _V6E = Chip(32 * 10**9, 1640e9, 918e12, 100e9, 1.75e9)
 _V5P = Chip(95 * 10**9, 2765e9, 459e12, 100e9, 1.75e9)
-_HOPPER_CYCLES = 132 * 1.98e9  # multiprocessors, and the clock they may reach
-_H100 = Chip(80 * 10**9, 3350e9, 989e12, 450e9, None, _HOPPER_CYCLES)
-_H200 = Chip(141 * 10**9, 4800e9, 989e12, 450e9, None, _HOPPER_CYCLES)
+_H100 = Chip(80 * 10**9, 3350e9, 989e12, 450e9, None, 132, 1.98e9)
+_H200 = _H100._replace(memory_bytes=141 * 10**9, bytes_per_second=4800e9)
 
 
 class Target(NamedTuple):
@@ -77,8 +77,8 @@ _NEEDS = {  # any of these modules, and how to install the first
     "cuda": (
         ("jax_cuda13_plugin", "jax_cuda12_plugin"),
         "pip install --no-deps jax-cuda13-plugin==JAX jax-cuda13-pjrt==JAX "
-        "nvidia-cuda-nvcc nvidia-nvvm nvidia-nvjitlink nvidia-cuda-runtime, "
-        "where JAX is the version of jax",
+        "nvidia-cuda-nvcc nvidia-cuda-nvdisasm nvidia-nvvm nvidia-nvjitlink "
+        "nvidia-cuda-runtime, where JAX is the version of jax",
     ),
 }
 _ENVIRONMENT = {

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from benchmarks.compiler import compiled
+from benchmarks.compiler import compiled, sass
 
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=32")
 
@@ -62,6 +62,25 @@ def test_the_script_compiles_for_a_tpu(run_script, tmp_path):
         assert sum(sums["bytes"] for sums in kinds) > 0
         estimated = sum(sums["estimated_seconds"] or 0 for sums in kinds)
         assert 0 < estimated < 1
+
+
+@pytest.mark.slow
+def test_the_script_counts_the_instructions_of_a_gpus_kernels(run_script, tmp_path):
+    if not (importlib.util.find_spec("jax_cuda12_plugin") and sass._tool("nvdisasm")):
+        pytest.skip("needs jax_cuda12_plugin and nvdisasm")
+    path, programs = tmp_path / "results.json", tmp_path / "hlo"
+    flags = ("--cases=pretrain-replicated", "--batch=4096", f"--hlo={programs}")
+    run_script(
+        "compiler.compiled", "--target=h200-1", *TINY, *flags, f"--output={path}"
+    )
+    [result] = json.loads(path.read_text())["results"].values()
+    kinds = result["kinds"]
+    for name in ("GELU", "LayerNorm", "attention rest", "loss rest"):
+        elements = 4096 * 32 * 64
+        assert kinds[name]["instructions"] > elements / 32, "at least one for each"
+        assert 16 <= kinds[name]["registers"] <= 255
+    assert 0 < kinds["GELU"]["estimated_seconds"] < 1e-3
+    assert list(programs.glob("h200-1_pretrain-replicated/*.cubin"))
 
 
 FITTING = {

@@ -26,13 +26,16 @@ def test_every_task_of_the_headline_command_has_its_sizes(config):
 
 def test_the_time_of_a_step_lies_on_the_line_through_two(tmp_path):
     files = []
-    for seq_len, seconds in ((64, 0.003), (512, 0.017)):
-        step = {"batch": 32, "schedule": {"kernel_seconds": seconds}}
+    for seq_len, played in (
+        (64, {"kernel_seconds": 0.003}),
+        (512, {"kernel_seconds": 0.016, "idle_seconds": 0.001}),
+    ):
+        step = {"batch": 32, "schedule": played}
         found = {"settings": {"seq_len": seq_len}, "results": {"finetune": step}}
         files.append(tmp_path / f"{seq_len}.json")
         files[-1].write_text(json.dumps(found))
     steps = [finetuning_cost.read_step(path, 0.0) for path in files]
-    assert steps == [(2048, 0.003), (16384, 0.017)]
+    assert steps == [(2048, 0.003), (16384, pytest.approx(0.017))]
     line = finetuning_cost.line_through(*steps)
     assert line(2048) == pytest.approx(0.003) and line(0) == pytest.approx(0.001)
     assert line(16384) == pytest.approx(0.017)

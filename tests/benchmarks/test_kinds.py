@@ -205,7 +205,7 @@ def test_without_a_chip_or_a_compilers_cycles_there_are_no_times():
 
 
 def test_kernels_of_a_gpu_have_instructions_and_an_estimate():
-    chip = CHIP._replace(cycles_per_second=None, multiprocessor_cycles=1.0)
+    chip = CHIP._replace(cycles_per_second=None, multiprocessors=1, clock=1.0)
     code = Code(1, 128, 40, 8, 0, instructions=1400)
     first = GELU._replace(code=code, times=2)
     second = GELU._replace(code=code._replace(registers=64, instructions=None))

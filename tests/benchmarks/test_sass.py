@@ -52,7 +52,16 @@ def test_a_warp_stops_where_its_threads_leave():
 
 def test_what_depends_on_loaded_values_is_not_guessed():
     loaded = "LDG.E R0, desc[UR4][R2.64]"
-    assert instructions(listing(loaded, *LOOP[1:]), (4, 1, 1), 32) is None
+    for before in (
+        (loaded,),
+        ("MOV R0, 0x3", loaded),
+        ("MOV R0, 0x3", f"@P2 {loaded}"),
+    ):
+        assert instructions(listing(*before, *LOOP[1:]), (4, 1, 1), 32) is None
+    unsure = "@P2 MOV R0, 0x3"
+    assert instructions(listing(unsure, *LOOP[1:]), (4, 1, 1), 32) is None
+    pair = "MOV R5, 0x3", "LDG.E.64 R4, desc[UR4][R2.64]", "MOV R0, R5"
+    assert instructions(listing(*pair, *LOOP[1:]), (4, 1, 1), 32) is None
     compare = "ISETP.NE.AND P0, PT, R0, RZ, PT"
     skipped = loaded, compare, "@P0 BRA `(.L_x_1)", "FADD R1, R0, R0", ".L_x_1:", "EXIT"
     assert instructions(listing(*skipped), (1, 1, 1), 32) == 5, "some thread needs it"

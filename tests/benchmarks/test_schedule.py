@@ -91,14 +91,14 @@ def test_a_kernel_without_cycles_takes_as_long_as_its_bytes():
 
 
 @pytest.mark.parametrize(
-    "registers, factor",
-    [(32, 1 / 0.70), (128, 6.5 / 4), (255, 6.5 / 2)],
-    ids=["64 warps", "16", "8"],
+    "blocks, registers, factor",
+    [(99, 32, 1 / 0.70), (99, 128, 6.5 / 4), (99, 255, 6.5 / 2), (1, 32, 6.5 * 2)],
+    ids=["64 warps", "16", "8", "4 for both"],
 )
-def test_instructions_take_longer_the_fewer_warps_take_turns(registers, factor):
-    """A multiprocessor with a cycle a millisecond issues four instructions in each."""
-    chip = GPU._replace(multiprocessor_cycles=1e3)
-    code = Code(1, 128, registers, 0, 0, instructions=4 * 100)
+def test_instructions_take_longer_the_fewer_warps_take_turns(blocks, registers, factor):
+    """Two multiprocessors with a cycle a millisecond issue eight instructions in it."""
+    chip = GPU._replace(multiprocessors=2, clock=1e3)
+    code = Code(blocks, 128, registers, 0, 0, instructions=8 * 100)
     found = play(PROGRAM_OF_ONE, chip, codes={"a": code})
     assert found.kernel_seconds == pytest.approx(0.1 * factor)
     few = code._replace(instructions=4)
@@ -108,7 +108,9 @@ def test_instructions_take_longer_the_fewer_warps_take_turns(registers, factor):
 
 def test_no_kernel_of_a_gpu_ends_at_once():
     fast = GPU._replace(bytes_per_second=1e12)
-    assert play(PROGRAM_OF_ONE, fast).kernel_seconds == pytest.approx(1.4e-6)
+    found, exposed = played(kernel("a", 0), chip=fast)
+    assert found.kernel_seconds == pytest.approx(1.4e-6)
+    assert exposed["all-gather"] == pytest.approx(3 - 1.4e-3 - 2e-3)
 
 
 def test_a_loop_runs_as_often_as_it_says():
