@@ -27,7 +27,14 @@ from jax.experimental import pallas as pl
 
 from gpt1_jax.kernels.pallas_gpu import triton
 from gpt1_jax.ops.attention import MASKED_SCORE
-from gpt1_jax.ops.dropout import hash_bits, keep_scale, keep_threshold, num_hashes
+from gpt1_jax.ops.dropout import (
+    fold,
+    hash_bits,
+    hash_folded,
+    keep_scale,
+    keep_threshold,
+    num_hashes,
+)
 
 QUERY, KEY, VALUE = range(3)  # their places in arrays of all three
 # A word of the dropout mask has a bit of every eighth of 64 keys.
@@ -115,17 +122,17 @@ def mask_kernel(setup: Setup, seeds_ref: Any, mask_ref: Any) -> None:
       mask_ref: [G, T / 64, T, 8] uint8, of the G heads that share their hashes.
     """
     problem, tiles, _ = setup
-    first, key, word = (seeds_ref[i] for i in range(3))
+    seeds = [seeds_ref[i] for i in range(3)]
     rows = pl.ds(pl.program_id(0) * tiles.queries, tiles.queries)
     queries = (rows.start + jnp.arange(tiles.queries))[:, None]
     by_query = (pl.program_id(1) * problem.seq_len + queries) * problem.seq_len
-    lanes = jnp.arange(MASK_LANES, dtype=jnp.uint32)[None]
+    lanes = jnp.arange(MASK_LANES)[None]
 
     def pack(block: jax.Array, _: None) -> None:
-        words = [jnp.zeros((tiles.queries, MASK_LANES), jnp.int32)] * problem.sharing
+        index = (by_query + (block * MASK_KEYS + lanes)).astype(jnp.uint32)
+        words = [jnp.zeros(index.shape, jnp.int32)] * problem.sharing
         for bit in range(MASK_BITS):
-            keys = (block * MASK_KEYS + bit * MASK_LANES).astype(jnp.uint32) + lanes
-            kept = _kept(problem, by_query.astype(jnp.uint32) + keys, first, key, word)
+            kept = _kept(problem, seeds, index, bit * MASK_LANES)
             words = [
                 jnp.where(keep, old | 2**bit, old)
                 for old, keep in zip(words, kept, strict=True)
@@ -138,20 +145,25 @@ def mask_kernel(setup: Setup, seeds_ref: Any, mask_ref: Any) -> None:
 
 
 def _kept(
-    problem: Problem, index: jax.Array, first: jax.Array, key: jax.Array, word: Any
+    problem: Problem, seeds: Sequence[jax.Array], index: jax.Array, more: int
 ) -> list[jax.Array]:
     """Which elements of the heads that share their hashes are kept.
 
     Args:
       problem: the rate and the shape of the mask.
-      index: uint32, the place of each element in the mask of the first head's row.
-      first, key, word: as for `mask_kernel`.
+      seeds: as for `mask_kernel`.
+      index: uint32, the place of elements in the mask of the first head's row; their
+        keys come after a multiple of 64 and before its eighth.
+      more: a multiple of 8 below 64, added to the keys.
     """
-    bound = keep_threshold(problem.rate)
+    bound, (first, key, word) = keep_threshold(problem.rate), seeds
     if problem.sharing == 2:
-        bits = hash_bits(first + index, key, word)
+        # Counters of so many keys differ only in their last bits: one fold serves all.
+        alike = max(MASK_LANES, problem.seq_len & -problem.seq_len)
+        counter = first + (index + np.uint32(more - more % alike))
+        bits = hash_folded(fold(counter ^ key) ^ np.uint32(more % alike), word)
         return [x >= np.uint32(bound << 16) for x in (bits << 16, bits)]
-    half = np.uint32(num_hashes(problem.probs_shape))
+    index, half = index + np.uint32(more), np.uint32(num_hashes(problem.probs_shape))
     upper = index >= half
     bits = hash_bits(first + jnp.where(upper, index - half, index), key, word)
     bits = jnp.where(upper, bits >> 16, bits & 0xFFFF)

@@ -206,7 +206,15 @@ def hash_bits(counter: jax.Array, key: jax.Array, word: jax.Array) -> jax.Array:
       key: the keys of their rows, from `row_counters`.
       word: the second word of the site's key.
     """
-    return mix(mix(counter ^ key) + word)
+    return hash_folded(fold(counter ^ key), word)
+
+
+def hash_folded(folded: jax.Array, word: jax.Array) -> jax.Array:
+    """`hash_bits` after its first step, `fold(counter ^ key)`.
+
+    Counters that differ only in their lower 16 bits differ in the same bits afterwards.
+    """
+    return mix(fold(mix_folded(folded)) + word)
 
 
 def _flat_index(

@@ -29,10 +29,15 @@ def outputs_and_gradients(form, parts, rate, noise, weights):
     return jax.jit(both)(parts, noise, weights)
 
 
-@pytest.mark.parametrize("num_heads", [3, 4])
-def test_mask_is_that_of_keep_mask_bit_for_bit(num_heads):
-    """In both passes, for any rows: equal weights and unit vectors show the mask."""
-    seq_len, rate = 65, 0.3
+@pytest.mark.parametrize(
+    ("num_heads", "seq_len"), [(3, 65), (4, 65), (4, 64), (4, 72), (2, 96)]
+)
+def test_mask_is_that_of_keep_mask_bit_for_bit(num_heads, seq_len):
+    """In both passes, for any rows: equal weights and unit vectors show the mask.
+
+    Lengths divided by 1, 8, 32 and 64 have that many keys whose counters are alike.
+    """
+    rate = 0.3
     shape = 5, seq_len, num_heads, seq_len
     rows_per_page = 2**32 // -(-num_heads * seq_len**2 // 2)
     noise = noise_of(0, 7, rows_per_page - 1, rows_per_page, 3 * rows_per_page + 11)
