@@ -120,8 +120,9 @@ def _matmul_fwd(x, kernel, dtype):
 
 
 def _matmul_bwd(dtype, residuals, grad):
+    x, kernel = residuals
     # Rounded before the barrier, so the rounded array is stored.
-    waited = _wait_for_product(*residuals, grad.astype(dtype))
+    waited = _wait_for_product(x, kernel, grad.astype(dtype))
     return _product_gradients(dtype, *waited)
 
 
