@@ -81,7 +81,7 @@ def _dense_bwd(dtype, activation, residuals, grad):
             affine = affine.astype(jnp.float32)
             _, derivative = jax.jvp(activation, (affine,), (jnp.ones_like(affine),))
             grad = (grad * derivative).astype(dtype)
-    (x, kernel), stored = wait_for_gradient((x, kernel), grad)
+    x, kernel, stored = _wait_for_product(x, kernel, grad)
     gradients = _product_gradients(dtype, x, kernel, stored)
     # A TPU sums the gradient as it computes it. A GPU would store it a second time.
     summed = jax.lax.platform_dependent(tpu=lambda: grad, default=lambda: stored)
@@ -120,12 +120,24 @@ def _matmul_fwd(x, kernel, dtype):
 
 
 def _matmul_bwd(dtype, residuals, grad):
+    x, kernel = residuals
     # Rounded before the barrier, so the rounded array is stored.
-    (x, kernel), grad = wait_for_gradient(residuals, grad.astype(dtype))
-    return _product_gradients(dtype, x, kernel, grad)
+    waited = _wait_for_product(x, kernel, grad.astype(dtype))
+    return _product_gradients(dtype, *waited)
 
 
 matmul.defvjp(_matmul_fwd, _matmul_bwd)
+
+
+def _wait_for_product(
+    x: jax.Array, kernel: jax.Array, grad: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`wait_for_gradient`, except that a GPU may keep the kernel once it is rounded.
+
+    That takes 2 bytes a parameter, and otherwise a kernel to round it again.
+    """
+    (x, waited), grad = wait_for_gradient((x, kernel), grad)
+    return x, on_gpu(lambda: kernel, lambda: waited), grad
 
 
 def _product_gradients(

@@ -88,6 +88,23 @@ def test_matmul_waits_for_a_gradient_that_is_rounded():
     assert grad.dtype == jnp.bfloat16
 
 
+@pytest.mark.parametrize(("platform", "waits"), [("cuda", False), ("tpu", True)])
+def test_a_gpu_keeps_the_rounded_kernel(platform, waits, monkeypatch):
+    """Elsewhere the backward pass rounds it again, once it has the gradient."""
+
+    def branch_of(*arrays, default, **others):
+        return others.get(platform, default)(*arrays)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", branch_of)
+    monkeypatch.setattr(products, "product", products.product.__wrapped__)
+    x, kernel, weight = matmul_problem()
+    vjp = jax.vjp(lambda x, k: matmul(x, k, jnp.dtype("bfloat16")), x, kernel)[1]
+    equations = jax.make_jaxpr(vjp)(weight).eqns
+    [barrier] = [e for e in equations if e.primitive.name == "optimization_barrier"]
+    [waited] = [v for v in barrier.outvars if v.aval.shape == kernel.shape]
+    assert any(waited is read for e in equations for read in e.invars) == waits
+
+
 def test_matmul_in_float32_equals_the_plain_form():
     x, kernel, weight = matmul_problem()
     (value, *gradients), (plain, *plain_gradients) = (
