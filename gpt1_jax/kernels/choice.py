@@ -39,8 +39,8 @@ ENTRIES = {
 # name for them begins with. How it is known, all in bfloat16 (`benchmarks/LOG.md`): an
 # H200 took 0.898 ms for XLA's 2.58, and 0.198 for 0.351 ("An update on an H200"); an
 # H100 timed both at the start of five runs, which took them ("GPT-1's layers on
-# novels"); for TPU v5e and v6e the compiler counts a sixth of the cycles ("What was
-# tried").
+# novels"); by their machine code the kernels are faster since ("The update on a GPU").
+# For TPU v5e and v6e the compiler counts a sixth of the cycles ("What was tried").
 FASTER = {
     "attention": (
         *("NVIDIA H100", "NVIDIA H200"),
