@@ -345,12 +345,13 @@ def add_record(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
-    """The lines of JSON of a file, if it is there, without those that were cut off."""
+    """The records of a file, a line each, if it is there; not what is damaged."""
     found = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else ()
+    for line in lines:
         with contextlib.suppress(json.JSONDecodeError):
             found.append(json.loads(line))
-    return found
+    return [record for record in found if isinstance(record, dict)]
 
 
 def markdown(

@@ -283,11 +283,7 @@ def run(names: Sequence[str], flags: argparse.Namespace) -> None:
     os.environ[PROGRAMS] = str(flags.output / "programs")
     if nvidia_gpus():  # then JAX says what keeps it from them, and takes no CPU
         os.environ.setdefault("JAX_PLATFORMS", "cuda,cpu")
-    done = {
-        r["measurement"]
-        for r in read_records(flags.output / RESULTS)
-        if r["status"] == "done"
-    }
+    done = {name for name, status in statuses(flags).items() if status == "done"}
     for name in names:
         left = end - time.monotonic()
         if name in done:
@@ -298,6 +294,15 @@ def run(names: Sequence[str], flags: argparse.Namespace) -> None:
             most = share * MEASUREMENTS[name].seconds
             result = run_one(name, min(left, most), flags)
             add_record(flags.output / RESULTS, result)
+
+
+def statuses(flags: argparse.Namespace) -> dict[str, str]:
+    """How each measurement ended, in all calls so far."""
+    return {
+        record["measurement"]: record["status"]
+        for record in read_records(flags.output / RESULTS)
+        if {"measurement", "status"} <= set(record)
+    }
 
 
 def run_one(name: str, seconds: float, flags: argparse.Namespace) -> dict[str, Any]:
@@ -381,10 +386,7 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse(arguments)
     flags.output = flags.output.resolve()
     run(flags.only, flags)
-    last = {
-        result["measurement"]: result["status"]
-        for result in read_records(flags.output / RESULTS)
-    }
+    last = statuses(flags)
     print("\n" + "\n".join(f"{name}: {status}" for name, status in last.items()))
     if any(status.startswith("failed") for status in last.values()):
         sys.exit(1)
