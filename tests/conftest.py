@@ -37,6 +37,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:
     atexit.register(os._exit, 0)
 
+import hypothesis
 import jax
 import numpy as np
 import pytest
@@ -53,6 +54,9 @@ from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.runs.checkpoint_files import Best, saved_steps, write_score
 
 jax.config.update("jax_num_cpu_devices", 8)
+# A busy machine may take long for one example.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

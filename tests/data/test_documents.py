@@ -26,7 +26,7 @@ from gpt1_jax.data.documents import (
 from gpt1_jax.data.text import clean
 from gpt1_jax.errors import UserError
 
-few = settings(deadline=None, max_examples=200)
+few = settings(max_examples=200)
 
 BLOCK = 16
 

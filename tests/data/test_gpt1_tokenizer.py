@@ -19,7 +19,6 @@ from gpt1_jax.data.gpt1_tokenizer import GPT1Tokenizer, standardize_text
 from gpt1_jax.data.tokenizers import load_tokenizer
 
 few = settings(
-    deadline=None,
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -17,7 +17,6 @@ from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import load_tokenizer
 
 few = settings(
-    deadline=None,
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

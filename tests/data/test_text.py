@@ -26,7 +26,7 @@ def test_clean_leaves_words_and_lines(text, cleaned):
     assert clean(text) == cleaned
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(text=st.text(st.sampled_from("ab \n\r\t\x00\x0b\x85\u00a0\u00ad\u2028\ufeff")))
 @example(text="a \u00ad b")
 def test_clean_text_is_clean(text):

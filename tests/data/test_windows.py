@@ -14,7 +14,7 @@ from gpt1_jax.data.windows import (
     windows_per_epoch,
 )
 
-few = settings(deadline=None, max_examples=15)
+few = settings(max_examples=15)
 SEQ_LEN = 8
 
 

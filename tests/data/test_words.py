@@ -85,7 +85,6 @@ def sentencepiece():
     return SentencePieceTokenizer.train([LINES] * 20, vocab_size=340)
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.sampled_from([*LINES.split(), "Zoë", "x-1"]), max_size=9))
 def test_the_tokens_of_words_are_those_of_their_line(sentencepiece, chosen):
     line = " ".join(chosen)
@@ -191,7 +190,6 @@ numbers = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 texts = st.lists(st.lists(numbers, min_size=1, max_size=6), max_size=4)
 
 
-@hypothesis.settings(deadline=None)
 @hypothesis.given(
     texts, st.integers(1, 5), st.integers(0, 3), st.booleans(), st.booleans()
 )
@@ -275,7 +273,6 @@ anything = st.text(
 )
 
 
-@settings(deadline=None)
 @given(anything | st.text(st.sampled_from("ab.,'\"—…“é"), min_size=1))
 def test_the_parts_of_any_word_are_the_word(prose_tokenizer, text):
     for word in split_words(prose_tokenizer, [Word(word=text)]):
@@ -316,7 +313,7 @@ def test_a_blank_line_has_no_sentence():
     assert sentence_starts(" \t ") == sentence_starts("") == []
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.text(st.sampled_from("aB.?! “”\"'é\u2028\u3000\xa0\x85\u200b😀"), max_size=30)
 )

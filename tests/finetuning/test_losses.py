@@ -46,7 +46,7 @@ def test_sequence_mean_weights_by_hand():
 
 
 @given(lengths=st.lists(st.integers(2, 40), min_size=20, max_size=20))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_sequence_mean_weights_are_equal_shares(lengths):
     weights = np.asarray(sequence_mean_weights(np.array(lengths), 41))
     np.testing.assert_allclose(weights.sum(1), 1 / len(lengths), rtol=1e-5)

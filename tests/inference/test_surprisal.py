@@ -7,7 +7,7 @@ import unicodedata
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 from tiny_models import KIND, PAPER, WAYS, all_logits, drawn_params
@@ -164,7 +164,6 @@ def is_one_word(text):
 characters = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1)
 
 
-@settings(deadline=None)
 @given(characters.filter(is_one_word), characters.filter(is_one_word))
 def test_no_word_begins_as_another_ends(sentencepiece, one, two):
     """So words of a SentencePiece tokenizer lose nothing at their border."""

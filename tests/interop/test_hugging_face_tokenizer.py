@@ -23,7 +23,6 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face_tokenizer
 
 few = settings(
-    deadline=None,
     max_examples=50,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -587,7 +586,7 @@ PROSE = """the Fox don't we're it's Mr. U.S. said I'd I well who'd gonna 10 3.5 
  never. 'so' then' “yes” ‘no’ (and) wait... —stop— Home!"""
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.sampled_from(PROSE.split(" ")),
@@ -598,7 +597,7 @@ def test_words_of_prose_equal_the_released(words, released_words, text):
     assert words(text) == released_words(text)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.text() | st.text("ab.'\" -\n"))
 def test_any_text_has_words(words, text):
     """Whatever the text, no rule fails, and none leaves a mark."""

@@ -21,7 +21,7 @@ from gpt1_jax.tasks.transforms import (
     targets,
 )
 
-few = settings(deadline=None, max_examples=60)
+few = settings(max_examples=60)
 START, DELIMITER, EXTRACT = VOCAB_SIZE, VOCAB_SIZE + 1, VOCAB_SIZE + 2
 REGRESSION = changed(TASKS["stsb"], "target", score_loss="regression")
 SINGLE, PAIR, SIMILARITY = TASKS["sst2"], TASKS["rte"], TASKS["mrpc"]
