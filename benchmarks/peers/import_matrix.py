@@ -4,7 +4,7 @@
 
 Each kind is written by transformers (or as it or PyTorch once wrote it), converted by
 the job `convert`, and run on the same tokens here and by transformers. Prints a table
-for docs/exchange.md. Needs the extra `openai`, torch and transformers.
+for docs/results.md. Needs the extra `openai`, torch and transformers.
 """
 
 import contextlib
