@@ -91,8 +91,8 @@ def attention(
 
 # From here on, arrays of heads are [N, T, H, K], or [N, T, 3, H, K] with query, key and
 # value; arrays of one float32 for each query are [N, H, T], and the mask is
-# [N, G, H / G, T / 64, T, 8], where G = 2 if heads h and h + H / 2 share their hashes.
-# T and K are padded.
+# [N, H, T / 64, T, 8]. It is made as [N, G, H / G, ..], where G = 2 if heads h and
+# h + H / 2 share their hashes. T and K are padded.
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

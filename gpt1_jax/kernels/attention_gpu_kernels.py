@@ -111,9 +111,8 @@ class Setup(NamedTuple):
 def mask_kernel(setup: Setup, seeds_ref: Any, mask_ref: Any) -> None:
     """The dropout mask of a block of queries: a bit for each key that they may see.
 
-    Key 64 b + 8 i + c has bit i of the word c in block b. So a thread that multiplies
-    matrices needs few words: neighbours in a row of a product are in other threads, the
-    elements after every eighth in its own.
+    Key 64 b + 8 i + c has bit i of the word c in block b. The matrix units leave every
+    eighth element of a product's row to the same thread, so that each reads few words.
 
     Args:
       setup: the constants.
@@ -152,8 +151,8 @@ def _kept(
     Args:
       problem: the rate and the shape of the mask.
       seeds: as for `mask_kernel`.
-      index: uint32, the place of elements in the mask of the first head's row; their
-        keys come after a multiple of 64 and before its eighth.
+      index: uint32, the places in the mask of elements of the first head, with the
+        first 8 keys of a block of 64.
       more: a multiple of 8 below 64, added to the keys.
     """
     bound, (first, key, word) = keep_threshold(problem.rate), seeds
