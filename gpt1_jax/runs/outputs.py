@@ -85,10 +85,10 @@ def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
 
 
 def check_figure(figure: str, source: str = "") -> None:
-    """Refuses a figure's file as `check_output_file` does, and that of its numbers.
+    """Refuses the files of a figure and its numbers as `check_output_file` does.
 
     Args:
-      figure: the key `figure`; of a suffix alone nothing is checked.
+      figure: the key `figure`; if it is a suffix alone, nothing is checked.
       source: the file that the job reads, if any.
 
     Raises:
