@@ -1,9 +1,9 @@
 """The losses of 300 updates equal kept numbers, so that no change of a recipe hides.
 
-The configurations are those of `configs/`, with the sizes, the learning rates and the
-warmups of short runs. Rounding moves these losses by a tenth of `TOLERANCE` at most:
-another number of threads or devices, other instructions, or initial weights that differ
-by 1e-7.
+The configurations are those of `configs/`, but for the sizes, the learning rates and
+the warmups, which are those of short runs. Rounding moves these losses by a tenth of
+`TOLERANCE` at most: another number of threads or devices, other instructions, or
+initial weights that differ by 1e-7.
 """
 
 from collections.abc import Iterable
@@ -28,33 +28,33 @@ from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
 STEPS = 300
 AT = (1, 10, 25, 50, 75, 100, 125, 150, 175, 200, 225, 250, 275, 300)
-TOLERANCE = {"transformer": 3e-5, "lstm": 1e-4, "finetune": 3e-5}
+TOLERANCE = {"transformer": 4e-5, "lstm": 1e-4, "finetune": 4e-5}
 KEPT = {  # losses in nats, after the updates `AT`
     "transformer": (
-        3.456233,
-        3.462410,
-        3.294922,
-        2.856960,
-        2.777723,
-        2.509277,
-        2.209655,
-        2.194564,
-        2.244771,
-        1.969755,
-        1.902421,
-        1.975980,
-        1.930056,
-        1.617698,
+        3.464453,
+        3.464436,
+        3.439362,
+        3.291185,
+        3.137853,
+        2.924882,
+        2.602798,
+        2.548392,
+        2.531463,
+        2.340503,
+        2.225053,
+        2.418975,
+        2.321435,
+        2.027895,
     ),
     "lstm": (
-        3.466222,
+        3.466223,
         3.465620,
         3.453728,
-        3.260918,
+        3.260919,
         3.250056,
         2.903409,
         2.443684,
-        2.417592,
+        2.417593,
         2.297118,
         2.043571,
         1.955342,
@@ -63,20 +63,20 @@ KEPT = {  # losses in nats, after the updates `AT`
         1.679777,
     ),
     "finetune": (
-        2.478906,
-        2.482186,
-        2.376642,
-        2.276853,
-        2.142468,
-        2.080899,
-        2.133868,
-        2.096958,
-        2.034387,
-        2.018876,
-        2.003228,
-        1.981609,
-        1.997583,
-        2.042180,
+        2.471451,
+        2.472326,
+        2.449793,
+        2.413330,
+        2.307506,
+        2.191051,
+        2.236337,
+        2.230391,
+        2.146061,
+        2.180872,
+        2.150374,
+        2.072927,
+        2.120153,
+        2.091362,
     ),
 }
 VOCAB, ROWS, LENGTH = 32, 8, 8
@@ -121,7 +121,16 @@ def examples() -> Iterable[Batch]:
 
 
 def losses(step, state, batches, seed: int) -> np.ndarray:
-    """The training loss of each update."""
+    """The training loss of each update.
+
+    LayerNorm's gains begin at a tenth of 1. Otherwise almost all that is normalised
+    would have a variance near 1, beside which epsilon vanishes.
+    """
+
+    def lowered(path, leaf):
+        return leaf / 10 if path[-1].key == "scale" else leaf
+
+    state = state._replace(params=jax.tree.map_with_path(lowered, state.params))
     step, found = jit_step(step, MESH, state), []
     for batch in batches:
         state, metrics = step(state, batch, np.uint32(seed))
