@@ -191,8 +191,9 @@ def refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
         if os.path.realpath(document.name) in trained:
             raise UserError(
                 f"{document.name} is named by {TRAIN_KEY} and by {VALID_KEY}; the "
-                "validation loss would be that of text trained on. Leave it out of one "
-                f"of them, or leave {VALID_KEY} empty to hold out a part of the text."
+                "validation loss would be measured on training text. Leave it out of "
+                f"one of them, or leave {VALID_KEY} empty to hold out a part of "
+                "the text."
             )
 
 

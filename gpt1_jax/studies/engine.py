@@ -224,7 +224,8 @@ class _KeptScore(NamedTuple):
                 break
         if not intact:
             raise UserError(
-                f"{path} is not as it was written; the same command scores that again."
+                f"{path} is missing, changed or damaged; the same command scores that "
+                "again."
             )
         return saved
 

@@ -116,7 +116,7 @@ def run(config: VerifyConfig, workdir: str) -> None:
     if wrong:
         raise UserError(
             f"NOT verified: {len(wrong)} of {counted(len(members), 'folder')}: "
-            f"{', '.join(wrong)}. What is wrong is above."
+            f"{', '.join(wrong)}. The problems are listed above."
         )
     say(_conclusion(members, config.table))
 
@@ -186,8 +186,8 @@ def _refuse_file(path: str) -> None:
         most = min(most, _LARGEST_JSON)
     if status.st_size > most:
         raise UserError(
-            f"{path} has {status.st_size:,} bytes, more than the {most:,} that are "
-            "read of such a file here."
+            f"{path} has {status.st_size:,} bytes; at most {most:,} are read of such a "
+            "file here."
         )
 
 
