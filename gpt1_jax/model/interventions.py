@@ -346,7 +346,7 @@ def _as_numbers(places: Places) -> Any:
     if places is None:
         return None
     if _as_array(places).dtype == bool:
-        raise UserError("An edit is at truth values; name numbers of heads or tokens.")
+        raise UserError("An edit got truth values; give it numbers of heads or tokens.")
     return _as_array(places, np.int32)
 
 

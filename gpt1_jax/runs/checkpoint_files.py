@@ -255,8 +255,8 @@ def read_scores(folder: epath.Path, step: int) -> dict[Best, float]:
             ):
                 return {Best(metric, highest): float(value)}
     raise UserError(
-        f"{file} is damaged, which says how good step {step} is. Name a step by its "
-        "number, or run the training command again: it has the score elsewhere too."
+        f"{file} is damaged; it holds the score of step {step}. Name a step by its "
+        "number, or run the training command again, which has a copy of the score."
     )
 
 

@@ -207,7 +207,7 @@ class Checkpoints:
             raise TryAgain(
                 f"This process sees the steps {saved_steps(self._folder)} in "
                 f"{self._folder}, process 0 sees {sorted(self._steps)}. Run the same "
-                "command again once the disk shows all processes the same."
+                "command again once all processes see the same files."
             )
         self._manager.reload()
         if not self._steps:

@@ -79,8 +79,8 @@ def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
         is_own = path.absolute().relative_to(folder).parts[0] in NAMES
         if "model_type" in keys or ("job" in keys and is_own):
             raise FileExistsError(
-                f"{path} is a file of the run folder {folder}, and none of these is "
-                f"overwritten; name another file with {option}."
+                f"{path} is a file of the run folder {folder}, and no such file is "
+                f"overwritten; name another one with {option}."
             )
 
 

@@ -217,7 +217,7 @@ def refuse_changes(
     """
     if saved.get("job") != current["job"]:
         raise UserError(
-            f"What is saved in {where} belongs to a run of the job "
+            f"The files saved in {where} belong to a run of the job "
             f"{saved.get('job')!r}, not {current['job']!r}; name another --workdir."
         )
     content = marked_keys(find_job(current["job"]).config_class(), CONTENT)

@@ -206,9 +206,9 @@ def _guarded(folder: epath.Path, tracker: Wandb | None = None) -> Iterator[None]
         with contextlib.suppress(Exception, SystemExit):
             wandb.teardown(exit_code=1)
         say(
-            f"WARNING: Weights & Biases: {_line(error)}; going on without it. What it "
-            f"did not get is in {folder} (wandb sync --include-online) and in the "
-            "run's own records."
+            f"WARNING: Weights & Biases: {_line(error)}; going on without it. Records "
+            f"that it did not get are in {folder} (wandb sync --include-online) and "
+            "in the run's own."
         )
 
 
