@@ -34,13 +34,13 @@ def keep_freed_memory() -> None:
     """Has glibc keep large arrays that are freed, for the next ones.
 
     On a CPU, XLA allocates a program's memory at each call. glibc would take it from
-    the system and give it back each time, and the system clears each page that it
-    hands out: an eighth of the time of a small model's step. Threads that have
-    allocated before keep heaps of their own, which go back all the same, so this comes
-    first of all.
+    the system and give it back each time, and the system clears each page that it hands
+    out: an eighth of the time of a small model's step. Threads that have allocated
+    before keep heaps of their own, which are given back all the same, so this runs
+    before anything else.
 
-    Small arrays come to lie where a large one was, and the next large one needs new
-    memory. So what is free goes back every `_KEPT_SECONDS`.
+    Small arrays may be placed where a large one was, and the next large one then needs
+    new memory. So free memory is returned to the system every `_KEPT_SECONDS`.
     """
     with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library
         libc = ctypes.CDLL(None)

@@ -289,7 +289,7 @@ def _warn_plainly() -> None:
 
 
 def _is_news(record: LogRecord) -> bool:
-    """Whether nothing else says what a package logs, and it is of use."""
+    """Whether a package's log record is useful and reported nowhere else."""
     # Orbax also raises what its threads log with a traceback, as on a full disk.
     raised = record.exc_info and "orbax/checkpoint" in record.pathname
     # With an old JAX, Grain warns about worker processes; ours are threads.

@@ -38,8 +38,9 @@ def output_may_fail() -> None:
 
 def _reopened(stream: io.TextIOBase | None, fd: int) -> io.TextIOWrapper:
     if stream is None:
-        # It is closed, so the next file opened would get its number. A folder takes the
-        # number, as nothing can be written to one, not even under the name /dev/stdout.
+        # It is closed, so the next file opened would get its number. Open a folder in
+        # its place: nothing can be written to a folder, not even under the name
+        # /dev/stdout.
         folder = os.open(os.sep, os.O_RDONLY)
         if folder != fd:
             os.dup2(folder, fd)

@@ -80,8 +80,17 @@ def closure(*names: str) -> set[str]:
 def size(names: set[str]) -> tuple[int, int]:
     """How many modules those are, without the `__init__` of packages, and lines."""
     paths = [path for name, path in module_paths().items() if name in names]
-    lines = sum(len(path.read_text().splitlines()) for path in paths)
+    lines = sum(line_counts(names).values())
     return sum(path.name != "__init__.py" for path in paths), lines
+
+
+def line_counts(names: set[str]) -> dict[str, int]:
+    """The number of lines of each of these modules."""
+    return {
+        name: len(path.read_text().splitlines())
+        for name, path in module_paths().items()
+        if name in names
+    }
 
 
 # --- the tests ----------------------------------------------------------------------

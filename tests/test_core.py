@@ -8,7 +8,15 @@ import subprocess
 import sys
 
 import pytest
-from core import PACKAGE, ROOT, closure, module_paths, size, write_core
+from core import (
+    PACKAGE,
+    ROOT,
+    closure,
+    line_counts,
+    module_paths,
+    size,
+    write_core,
+)
 from setuptools.command import editable_wheel
 from tiny_run import (
     as_flags,
@@ -205,6 +213,27 @@ def test_the_pages_say_how_large_the_core_is():
         assert f"{modules} modules of {rounded} lines" in (ROOT / page).read_text()
     readme = (ROOT / "README.md").read_text()
     assert f"{rounded} with all that pre-training runs" in readme
+
+
+@pytest.mark.parametrize("start", ["jobs.pretrain", "training.steps"])
+def test_what_a_training_imports_does_not_grow(start):
+    """By more than 1 %; the lines of each module at some time are in a file."""
+    kept = {}
+    for line in (ROOT / "tests" / "core_lines.txt").read_text().splitlines():
+        lines, name, *starts = line.split()
+        kept |= {name: int(lines)} if start in starts else {}
+    found = line_counts(closure(start))
+    grown = "".join(
+        f"\n  {name}: {kept.get(name, 0)} -> {found.get(name, 0)} lines"
+        for name in sorted({*kept, *found})
+        if kept.get(name) != found.get(name)
+    )
+    before, now = sum(kept.values()), sum(found.values())
+    assert now <= 1.01 * before, (
+        f"What {start} imports has grown from {before:,} to {now:,} lines:{grown}\n"
+        "Move out of it what a training can do without. If it must grow, raise the "
+        "numbers in tests/core_lines.txt, and say why in the commit."
+    )
 
 
 def test_every_module_of_the_core_is_one_of_the_package():

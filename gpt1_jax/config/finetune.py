@@ -103,8 +103,8 @@ class TaskDataConfig(ExamplesConfig):
     dev: ByContent[File] = ""  # as `train`
     test: ByContent[File] = ""  # as `train`
     max_train_examples: NotNegative[int] = 0  # a random subset of this size; 0: all
-    max_dev_examples: NotNegative[int] = 0  # as of training examples
-    max_test_examples: NotNegative[int] = 0  # as of training examples
+    max_dev_examples: NotNegative[int] = 0  # as for training examples
+    max_test_examples: NotNegative[int] = 0  # as for training examples
     # The longest sequence in tokens; 0: the longest the model reads.
     max_seq_len: NotNegative[int] = 0
     # A custom task without a dev file: the share of the training file that is held out
@@ -294,8 +294,8 @@ class FinetuneConfig(TrainingConfig):
     default_step = BEST  # the run's results are this step's scores
     adds_head = True
 
-    tasks: Annotated[Names, not_empty]  # of the paper or BabyLM, or "custom"
-    # For head and special tokens, data order, dropout masks.
+    tasks: Annotated[Names, not_empty]  # the paper's or BabyLM's, or "custom"
+    # For the head and the special tokens, the order of examples and dropout masks.
     seeds: Annotated[tuple[Seed, ...], not_empty] = (0,)
     # The folder of a pre-trained run.
     init_from: Annotated[

@@ -82,9 +82,9 @@ class ModelOptions(Section):
 
     section = "model"
 
-    embed_dropout: DropoutRate = 0.1  # of embeddings (sec. 4.1)
-    attn_dropout: DropoutRate = 0.1  # of attention weights (sec. 4.1)
-    resid_dropout: DropoutRate = 0.1  # of what a layer adds to the residual (sec. 4.1)
+    embed_dropout: DropoutRate = 0.1  # on embeddings (sec. 4.1)
+    attn_dropout: DropoutRate = 0.1  # on attention weights (sec. 4.1)
+    resid_dropout: DropoutRate = 0.1  # on each branch of a layer (sec. 4.1)
     # Where embedding dropout acts: "sum" = on the sum of token and position vectors;
     # "matrix" = on the embedding matrix, once per step, for lookup and softmax alike
     # (released code); "lookups" = on the two vectors separately.
@@ -122,8 +122,8 @@ class ModelSection(ModelOptions):
     # num_layers, num_heads, mlp_dim, attn_dropout, attention_form, layer_norm_form,
     # layer_loop and remat.
     kind: Literal["transformer", "lstm"]
-    num_layers: Size  # of the Transformer
-    num_heads: Size  # of each layer; they share embed_dim
+    num_layers: Size  # layers of the Transformer
+    num_heads: Size  # heads of each layer, which share embed_dim
     embed_dim: Positive[Size]  # the width of hidden states and token vectors
     mlp_dim: Size  # the width inside the feed-forward layers
     lstm_units: Size  # only for the LSTM
@@ -245,7 +245,7 @@ class DataConfig(Section):
     train: ByContent[Files] = ""
     # As `train`; empty: whole documents are held out from it.
     valid: ByContent[Files] = ""
-    # Of the bytes, to hold out if `valid` is empty.
+    # The share of the bytes to hold out if `valid` is empty.
     valid_fraction: Annotated[float, within("(0, 1)")] = 0.02
     # The field or column to read from JSON, Parquet, CSV and TSV; empty: the lines of
     # JSON, CSV and TSV are text.
@@ -305,14 +305,15 @@ class OptimizerConfig(Section):
     b1: Share = 0.9
     b2: Share = 0.999  # see b1
     eps: Positive[float] = 1e-8  # see b1
-    weight_decay: NotNegative[float] = 0.01  # of tensors with several dimensions
-    clip_norm: Positive[float] = 1.0  # of all gradients together; the released code's
+    weight_decay: NotNegative[float] = 0.01  # only of tensors with several dimensions
+    # The largest norm of all gradients together; the released code's value.
+    clip_norm: Positive[float] = 1.0
     # "cosine" over all steps (released code), "cosine_after_warmup" (optax's form),
     # "linear" or "constant".
     schedule: Literal["cosine", "cosine_after_warmup", "linear", "constant"]
     warmup_steps: NotNegative[int] = 0  # updates
-    warmup_fraction: Share = 0.0  # of all updates, instead of warmup_steps
-    final_fraction: Share = 0.0  # of learning_rate, where the schedule ends
+    warmup_fraction: Share = 0.0  # a share of all updates, instead of warmup_steps
+    final_fraction: Share = 0.0  # the last rate, as a share of learning_rate
 
     def __post_init__(self):
         super().__post_init__()
@@ -452,7 +453,7 @@ class EvalConfig(Section):
     patience: NotNegative[int] = 0
     sample_prompt: str = ""  # text to continue; empty: a new paragraph
     sample_tokens: NotNegative[int] = 64  # 0: no sample
-    sample_temperature: Positive[float] = 1.0  # of the softmax that tokens come from
+    sample_temperature: Positive[float] = 1.0  # of the softmax to draw from
     sample_top_k: NotNegative[int] = 40  # 0: the whole vocabulary
 
 
@@ -462,15 +463,15 @@ class SamplingConfig(Section):
 
     section = "sampling"
 
-    max_new_tokens: Positive[int] = 20  # of each continuation
+    max_new_tokens: Positive[int] = 20  # in each continuation
     do_sample: bool = False  # False: always the most likely token
-    temperature: Positive[float] = 1.0  # of the softmax; below 1 likely tokens gain
+    temperature: Positive[float] = 1.0  # below 1, likely tokens become likelier
     top_k: NotNegative[int] = 50  # draw from the k most likely tokens; 0: from all
-    # Draw from the most likely that together have this probability.
+    # Draw from the most likely tokens that together have this probability.
     top_p: Annotated[float, within("(0, 1]")] = 1.0
     # Draw from tokens at least this fraction as likely as the best.
     min_p: Annotated[float, within("[0, 1]")] = 0.0
-    # Above 1 makes tokens of the text so far rarer.
+    # Above 1: makes tokens that the text already holds less likely.
     repetition_penalty: Positive[float] = 1.0
     # Texts that end a continuation and stay in it.
     stop_strings: tuple[str, ...] = ()
@@ -515,16 +516,16 @@ class DistributedConfig(Section):
 
     section = "distributed"
 
-    # For all processes to join.
+    # The time for all processes to join.
     initialization_seconds: Annotated[Positive[int], _at_most_for_days, MACHINE] = 300
-    # Of silence until a process counts as dead.
+    # A process counts as dead after so long without a sign of life.
     heartbeat_seconds: Annotated[
         int,
         at_least(10, ", or a busy process is taken for a dead one"),
         _at_most_for_days,
         MACHINE,
     ] = 100
-    # For all processes to leave.
+    # The time for all processes to leave.
     shutdown_seconds: Annotated[Positive[int], _at_most_for_days, MACHINE] = 300
     # Minutes without a step, evaluation batch or save until a process, even a single
     # one, counts as stuck, shows where and exits with 75; 0: never.

@@ -1,10 +1,10 @@
 """Turns documents into token shards on disk, once, and finds them again.
 
 A prepared corpus is a folder, named by a digest of its tokenizer and of the names and
-stamps of its documents. It is written under a temporary name and renamed when whole, so
-a folder that exists is complete; one that has been damaged since is made again. A first
-run reads each document twice: once for its content digest, on which pass the tokenizer
-is trained too, and once to tokenise it. Later runs read none.
+stamps of its documents. It is written under a temporary name and renamed once it is
+complete, so any folder with its final name is complete. A folder that was damaged later
+is made again. A first run reads each document twice: first to compute its content
+digest and to train the tokenizer, then to tokenise it. Later runs read none.
 """
 
 import collections
@@ -46,8 +46,8 @@ from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.formats import CORPUS, TOKENIZER
 
-# Raise these when a text would yield another tokenizer, or other tokens: the cache's
-# keys contain them. File formats are in `gpt1_jax.formats`.
+# Raise these when the same text would yield another tokenizer or other tokens: they are
+# part of the cache's keys. File formats are in `gpt1_jax.formats`.
 _TRAINING, _CLEANING = 1, 1
 Say = Callable[[str], None]  # shows, or notes, a line
 Place = str | os.PathLike[str]
@@ -147,7 +147,7 @@ def _cached(
     read: Callable[[Path], T],
     make: Callable[[Path], None],
 ) -> T:
-    """What is in a folder of the cache; made first if it is missing or damaged."""
+    """The contents of a folder of the cache, made first if missing or damaged."""
     with exclusive(cache, tell):
         remove_partial(folder.parent, folder.name, older_than=0)  # of killed processes
         if folder.exists():
@@ -259,9 +259,9 @@ def _find_tokenizer(
 def _training_lines(documents: Sequence[Document], megabytes: float) -> Iterator[str]:
     """Lines of documents in a fixed random order, up to `megabytes`.
 
-    Every document is read to its end, even beyond `megabytes`, unless it has been: so
-    an unreadable one is found before the training begins, and all content digests are
-    known.
+    Every document is read to its end, even beyond `megabytes`, unless it has been read
+    before. So an unreadable one is found before training begins, and all content
+    digests are known.
     """
     left = megabytes * 1e6
     for index in np.random.default_rng(0).permutation(len(documents)):

@@ -42,15 +42,16 @@ class Document:
     Attributes:
       name: a path, a module's name, or a dataset and a row.
       stamp: changes when the text does: a file's size and time, or versions.
-      num_bytes: for the share to hold out: the size of a file, unpacked. None of a
-        compressed file until it is read.
+      num_bytes: the size of a file once unpacked, for the share to hold out; None for a
+        compressed file that has not been read.
       chunks: reads the text, in pieces of any size; `HeldOut` ones are for validation.
-      may_be_blank: whether the text may be only white space, as rows of a dataset are;
-        a blank file is a mistake.
+      may_be_blank: whether the text may be only white space. Rows of a dataset may; a
+        blank file is a mistake.
       divides: whether it holds out some of its text itself.
-      count: how many documents it holds; where a mark separates them, once it is read.
-      held_out: how many more of them it holds out, once it is read.
-      length: the bytes of its text as it is read, or its ids, once it is read.
+      count: how many documents it holds; if a mark separates them, known once it has
+        been read.
+      held_out: how many further documents it holds out, known once it has been read.
+      length: how many bytes its text has, or how many ids; known once it has been read.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Document:
     _kept: list[str] | None = dataclasses.field(default=None, init=False, repr=False)
 
     def blocks(self) -> Iterator[str]:
-        """The text, cut as `cut_blocks` does. Reading it all makes its digest known.
+        """The text, cut by `cut_blocks`; its digest is known once all of it is read.
 
         Raises:
           UserError: if the text cannot be read, or is blank and must not be.
@@ -77,7 +78,7 @@ class Document:
         return cut_blocks(self.chunks() if chunks is None else chunks)
 
     def read_digest(self) -> str:
-        """The content digest, "" of a blank text. Reads the text if it is not known.
+        """The content digest; "" for a blank text. Reads the text if it has to.
 
         Raises:
           UserError: as `blocks`.
@@ -129,7 +130,8 @@ def cut_blocks(chunks: Iterable[str]) -> Iterator[str]:
     """Cuts text into blocks at line ends, or before a word in a very long line.
 
     A block ends with a newline unless its last line goes on in the next one; the last
-    block is given one if the text ends without. What is held out is cut by itself.
+    block is given one if the text ends without. Text that is held out is cut
+    separately.
     """
     kind: type[str] = str
     rests, rest = {str: "", HeldOut: ""}, ""
@@ -189,8 +191,9 @@ def refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
         if os.path.realpath(document.name) in trained:
             raise UserError(
                 f"{document.name} is named by {TRAIN_KEY} and by {VALID_KEY}; the "
-                "validation loss would be that of text trained on. Leave it out of one "
-                f"of them, or leave {VALID_KEY} empty to hold out a part of the text."
+                "validation loss would be measured on training text. Leave it out of "
+                f"one of them, or leave {VALID_KEY} empty to hold out a part of "
+                "the text."
             )
 
 
@@ -314,15 +317,15 @@ def hold_out(
     """Splits the documents into training and validation documents.
 
     Documents are considered in an order that depends on their names alone, so a corpus
-    that grows by a document keeps most of its split. So does one that is compressed:
-    the suffix does not count, and sizes are those of the text, for which compressed
-    files are read.
+    that grows by a document keeps most of its split. A corpus that is compressed keeps
+    its split, too: the suffix is ignored, and sizes are those of the unpacked text, so
+    compressed files are read to find them.
 
     Args:
       documents: all of them.
       fraction: the share of the bytes to hold out.
-      room: of what is read for its size, so many characters are kept in memory for the
-        next reading.
+      room: how many characters of the files that are read for their size to keep in
+        memory for the next reading.
 
     Returns:
       Training and validation documents in the order given. There are none for

@@ -1,8 +1,8 @@
 """Encodes blocks of text, here and on several processes.
 
-The processes are this module, started as a program: so they neither copy this process,
-whose threads JAX uses, nor import the user's script again, as those of
-`multiprocessing` do.
+Each process runs this module as a program. So it neither copies this process, whose
+threads JAX uses, nor imports the user's script again, as a process of `multiprocessing`
+would.
 """
 
 import collections
@@ -56,7 +56,7 @@ def encode_blocks(
 ) -> Generator[tuple[Block, Encoded], None, None]:
     """Encodes blocks in order, here and, if it takes long, on several processes.
 
-    To close it ends the processes.
+    Closing the iterator ends the processes.
 
     Args:
       blocks: the blocks, of which a bounded number is read ahead.
@@ -114,11 +114,12 @@ def _processes(
 ) -> Iterator[Callable[[Any], concurrent.futures.Future[Encoded]]]:
     """A function that lets one of several processes encode a text.
 
-    They end with the block; and with this process, however that ends, as their input
-    does. In groups of their own they get no Ctrl-C.
+    They end with the block. They also end with this process, however it ends, because
+    their input ends then. They are in process groups of their own, where Ctrl-C does
+    not reach them.
     """
     idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
-    # What this process can import they can, and nothing of the working folder besides.
+    # They can import what this process can, and nothing else from the working folder.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
 
     def encode_there(text: Any) -> Encoded:

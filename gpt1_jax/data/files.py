@@ -1,10 +1,10 @@
 """Writes files and folders, whole or not at all.
 
 Everything the package writes to disk is written here. A file or folder is made under an
-unpredictable name beside its own, which it takes once it is whole: so nobody reads half
-of it, and a link of that name is replaced, not followed. What a killed process left is
-removed by the next that makes the same, once it is a day old, or at once by the process
-that holds the folder's lock.
+unpredictable name beside its own, and renamed once it is complete. So nobody reads half
+of it, and a link of that name is replaced, not followed. The leftovers of a killed
+process are removed by the next process that makes the same file: once they are a day
+old, or at once if it holds the folder's lock.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def locate(path: str, key: str = "", *, local: bool = False) -> epath.Path:
 
 
 def from_where(path: epath.PathLike) -> str:
-    """Where a relative path was looked for, for messages; empty for another."""
+    """Where a relative path was looked for, for messages; empty for any other path."""
     absolute = is_remote(path) or os.path.isabs(path)
     return "" if absolute else f" in the working folder {os.getcwd()}"
 
@@ -86,7 +86,7 @@ def is_remote(path: epath.PathLike) -> bool:
 
 
 def remove(path: epath.PathLike) -> None:
-    """Removes a file, or a folder with all in it; of a link, the link alone."""
+    """Removes a file, a folder with all its contents, or a link without its target."""
     path = epath.Path(path)
     if path.is_dir() and not os.path.islink(path):
         path.rmtree()
@@ -222,7 +222,7 @@ def whole_folder(
 ) -> Iterator[epath.Path]:
     """A folder that takes its name once it is whole, or vanishes.
 
-    A remote one, which cannot be renamed, has its name from the beginning.
+    A remote folder cannot be renamed, so it has its name from the beginning.
 
     Args:
       folder: the folder.
@@ -380,7 +380,7 @@ def remove_partial(
 
     Args:
       folder: the folder; a remote one is left alone.
-      name: what they were to become; by default anything, however deep.
+      name: the name that they would have taken; by default any name, at any depth.
       older_than: their age in seconds; 0 for a process that holds the folder's lock.
     """
     if is_remote(folder):

@@ -24,8 +24,8 @@ class GPT1Tokenizer(Tokenizer):
     the byte-pair encoding in OpenAI's files. Needs the extra `openai` (spaCy).
 
     `encode_plainly` takes these steps one after the other. `encode` gives the same ids
-    many times as fast: it remembers the ids of chunks, which is what stands between
-    white space, and leaves out ftfy where that has nothing to repair.
+    many times as fast: it remembers the ids of chunks, the pieces of text between white
+    space, and skips ftfy where there is nothing to repair.
     """
 
     kind = "gpt1"
@@ -189,10 +189,11 @@ _MOST_CHARS = 4_000_000  # of chunks that a process remembers: under 200 MB
 def _spacy_tokenizers() -> tuple[Any, Any, set[tuple[str, ...]]]:
     """spaCy's English tokenizer, and what it does to a chunk whatever its neighbours.
 
-    When all chunks are split, the last pass of spaCy's tokenizer looks for exceptions
-    such as "'em" that were split into several words, and puts in their own words. Only
-    there do neighbours count: an exception that seems to begin in one chunk and to end
-    in the next is not put in, but hides a shorter one that it overlaps.
+    Once all chunks are split, spaCy's tokenizer makes a last pass: it finds exceptions
+    such as "'em" that were split into several words, and puts their own words in place
+    of those. Neighbours matter only in this pass: an exception that seems to begin in
+    one chunk and end in the next is not replaced, but hides a shorter one that it
+    overlaps.
 
     Returns:
       The tokenizer; the tokenizer without its last pass; and the words that the pass

@@ -67,8 +67,8 @@ class HuggingFaceTokenizer(Tokenizer):
 
     The ids of a line are the library's, and those of transformers, without the special
     tokens that stand around a text. Truncation, padding and BPE dropout that the file
-    asks for are switched off. Special tokens whose names stand in a text are read as
-    such, as transformers does by default.
+    asks for are switched off. A special token's name in a text is read as that token,
+    as transformers does by default.
 
     A newline is the vocabulary's own if it has one (byte-level: `Ċ`), otherwise the
     token that ends documents. It stands between lines, so entries of several newlines

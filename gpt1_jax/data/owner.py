@@ -1,11 +1,12 @@
 """Lets one process at a time own a folder: of a run, of a cache.
 
-On one machine the system's lock on `.lock` tells whether another process owns it. But
-buckets and some disks have no locks, and machines that share a disk may each see their
-own only. So the owner also keeps a lease: a file with its host, its process and a
-counter that it keeps raising, which it removes at the end. Whoever finds the lease of a
-killed process of its own machine takes the folder at once; another's, once the counter
-has stood still for a while. An owner that stood still for so long itself has lost the
+On one machine, the system's lock on `.lock` shows whether another process owns the
+folder. But buckets and some disks have no locks, and of machines that share a disk,
+each may see only its own. So the owner also keeps a lease: a file with its host, its
+process and a counter. It keeps raising the counter, and removes the file at the end. A
+process that finds a lease takes the folder at once if the lease's owner was killed on
+the same machine. If the owner is on another machine, the process first waits to see
+that the counter no longer changes. An owner that was paused for so long has lost the
 folder (`taken_over`).
 """
 
@@ -28,7 +29,7 @@ from gpt1_jax.data.files import is_remote, read_record, remove_partial, write_js
 LOCK_FILE = ".lock"
 LEASE_FILE = ".lock.json"  # of a cache
 BEAT_SECONDS = 20.0  # between increments of the owner's counter
-PATIENCE_SECONDS = 60.0  # how long another machine's counter may stand still
+PATIENCE_SECONDS = 60.0  # how long another machine's counter may go unchanged
 _POLL_SECONDS = 0.2
 _REMIND_SECONDS = 60.0
 _UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
@@ -96,7 +97,8 @@ def own(
     Args:
       folder: the folder, which exists.
       lease_file: the name of the lease in it.
-      watching: told whose lease it is that may still be kept, before that is found out.
+      watching: called with a lease whose owner may still be at work, before waiting to
+        find out.
       seconds: how long to wait for another owner on this machine.
 
     Raises:
@@ -154,10 +156,10 @@ def exclusive(folder: epath.PathLike, say: Callable[[str], None]) -> Iterator[No
 
 
 def taken_over() -> tuple[epath.Path, dict[str, Any]] | None:
-    """A lease that another process holds by now, and what it says; None if all is well.
+    """A lease of ours that another process has taken, and what it says; None if none.
 
-    That happens to an owner that stood still for long, as when its machine slept. It
-    costs no time while the counter goes up.
+    That happens to an owner that was paused for long, for example while its machine
+    slept. The check costs no time while the counter goes up.
     """
     for lease, confirmed in list(_confirmed.items()):
         if time.time() - confirmed < PATIENCE_SECONDS / 2:

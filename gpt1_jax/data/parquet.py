@@ -25,7 +25,7 @@ _DAMAGED = (pyarrow.ArrowException, OSError, ValueError, LookupError, OverflowEr
 def read_rows(name: str, column: str = "") -> Rows:
     """The rows of a Parquet file, one at a time.
 
-    Memory does not grow with the file, but with its largest row group.
+    Memory grows with the largest row group of the file, not with the file.
 
     Args:
       name: the file, local or in a bucket.

@@ -52,9 +52,10 @@ def said_if_long(text: str) -> Iterator[None]:
 
 
 class Bar(tqdm.tqdm):
-    """A bar on standard error or, where none can be, a line there now and then.
+    """A bar on standard error or, where none can be drawn, a line now and then.
 
-    That is every ten seconds, in work of more than 17 minutes every 1 % of its time.
+    Lines come every ten seconds, or every 1 % of the time if the work takes more than
+    17 minutes.
 
     Args:
       what: the work, as "validate".
@@ -65,7 +66,8 @@ class Bar(tqdm.tqdm):
 
     Attributes:
       in_lines: whether it shows lines.
-      seconds_each: of a unit, if known; otherwise the mean so far is shown.
+      seconds_each: the seconds that a unit takes, if known; otherwise the mean so far
+        is shown.
     """
 
     last_print_t: float
@@ -95,7 +97,7 @@ class Bar(tqdm.tqdm):
         return True
 
     def begin_at(self, done: int) -> None:
-        """Leaves what is done so far out of the mean, and of the time left."""
+        """Leaves the work done so far out of the mean and the estimated time left."""
         self.n = self.initial = done
         self.start_t = self._time()
         self.said()

@@ -1,4 +1,4 @@
-"""Reads rows from files of JSON, CSV, TSV and Parquet: the only place that does.
+"""Reads rows from files of JSON, CSV, TSV and Parquet; no other module does.
 
 JSON is an object on each line, or a list of them. Files are read row by row, so they
 may be larger than memory; every message names the file and the line.
@@ -60,8 +60,8 @@ def read_rows(
     Args:
       source: the file, local or in a bucket, compressed or not.
       format_name: "json", an object on each line or a list of objects; "csv"; "tsv",
-        which has no quotes; or "parquet". By default the file's name says it: see
-        `FORMATS`.
+        which has no quotes; or "parquet". The default is the format that the file's
+        name says: see `FORMATS`.
       column: the only column that is used; the others may hold anything.
       header: whether the first line of a table names its columns. If not, they are
         numbered from 0.
@@ -123,8 +123,8 @@ def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str,
 
     Args:
       source: a file, or "-" for standard input. A file of `FORMATS` holds rows, any
-        other plain lines. Standard input does too, unless it begins with an object or
-        a list of them: then it holds JSON.
+        other plain lines. Standard input holds plain lines, unless it begins with an
+        object or a list of them: then it is JSON.
       content: the name of a line in messages, such as "example".
 
     Yields:
@@ -428,8 +428,8 @@ def require_column(cells: Mapping[Any, Any], column: Any, where: str) -> Any:
 def cell_text(value: Any, column: Any, where: str) -> str:
     """The text of a cell, whatever the file's format.
 
-    A number, a bool or a date is what Python writes, as in a CSV file that pandas made:
-    "3", "2.5", "True", "2018-06-11". No value, or NaN, is empty.
+    Numbers, bools and dates are written as Python does, and as in a CSV file that
+    pandas made: "3", "2.5", "True", "2018-06-11". A missing value or NaN becomes "".
 
     Raises:
       UserError: if it is anything else, such as a list.

@@ -16,9 +16,9 @@ def separate(
 ) -> tuple[list[Document], list[Document]]:
     """The text between the marks in files, and what of it is held out.
 
-    A file stays one named `Document`, so that millions of them are never listed. Which
-    are held out, their text decides: equal documents stay together, whatever stands
-    beside them and in whatever file.
+    Each file remains one named `Document`, so that its documents, perhaps millions, are
+    never listed. Their own text decides which are held out, so equal documents stay
+    together, whatever their neighbours and their file.
 
     Args:
       train: the files for training.

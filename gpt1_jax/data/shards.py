@@ -2,8 +2,8 @@
 
 A prepared corpus is a folder: `train.bin` and `valid.bin` hold the token ids of all
 documents one after another, little-endian uint16 (uint32 for vocabularies over 65,533),
-and `corpus.json` says its format, counts them and holds their checksums. These are of
-shards, which are parts of a file; format 1 kept each in a file of its own.
+and `corpus.json` says its format, counts them and holds their checksums. Each checksum
+is that of a shard, a part of a file; format 1 kept every shard in a file of its own.
 """
 
 import collections
@@ -225,8 +225,9 @@ class CorpusWriter:
     ) -> None:
         """Moves the last fraction of the training tokens to validation.
 
-        What was added whole has been counted. Where the cut is within a text, its ids
-        are decoded to count its beginning; a word belongs to where it begins.
+        Whole texts were counted when they were added. If the cut lies within a text,
+        its ids are decoded to count the beginning; a word belongs to the side where it
+        begins.
 
         Args:
           fraction: of all tokens.
@@ -295,8 +296,9 @@ def _count_beginning(
 ) -> np.ndarray:
     """Tokens, words and bytes of the first tokens of a text.
 
-    Words and bytes are in the same proportion to the text's as in its decoded ids: the
-    same, unless the tokenizer changes more of a text than its case.
+    Words and bytes are estimated: they are taken to be the same share of the text's as
+    in its decoded ids. That is exact unless the tokenizer changes more of a text than
+    its case.
     """
     head, whole = decode(ids[:tokens].tolist()), decode(ids.tolist())
     words = len(head.split()) / max(1, len(whole.split()))

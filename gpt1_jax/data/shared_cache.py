@@ -2,9 +2,10 @@
 
 The main process of a run makes each folder of the cache, a tokenizer or a corpus, on
 its own disk and copies it to the bucket, where `shared.json` is written last: without
-it, nobody takes what is there for whole. The other processes wait for that, fetch the
-files to their own disks and compare them with the checksums in `shared.json`. Of
-several runs one makes a folder, and the others wait, too: see `gpt1_jax.data.owner`.
+it, nobody takes the folder to be complete. The other processes wait for that, fetch the
+files to their own disks and compare them with the checksums in `shared.json`. If
+several runs need a folder, one of them makes it while the others wait: see
+`gpt1_jax.data.owner`.
 """
 
 import concurrent.futures
@@ -42,7 +43,7 @@ Say = Callable[[str], None]
 
 
 class _Damaged(Exception):
-    """What the bucket holds is not what was copied there."""
+    """The bucket does not hold what was copied there."""
 
 
 def cached(
@@ -56,7 +57,7 @@ def cached(
     read: Callable[[Path], T],
     make: Callable[[Path], None],
 ) -> T:
-    """What is in a folder of the cache, made or fetched first if it is missing.
+    """The contents of a folder of the cache, made or fetched first if it is missing.
 
     Args:
       local: the same for a cache on this host's disk: takes the last three arguments.
@@ -70,8 +71,8 @@ def cached(
       make: makes it.
 
     Raises:
-      UserError: if what the bucket holds is damaged, and the main process has not
-        noticed because it has a copy; or if this host's disk lacks room.
+      UserError: if the bucket's copy is damaged, and the main process has not noticed
+        because it has one of its own; or if this host's disk lacks room.
       PermissionError: if nothing can be written to the bucket.
     """
     remote = place / folder.relative_to(own).as_posix()

@@ -1,4 +1,4 @@
-"""Text: tells it from other files, cleans it, and shows it in messages."""
+"""Tells text from other files, cleans it, and shows it in messages."""
 
 import codecs
 import re

@@ -1,7 +1,7 @@
 """Opens files and reads their text, piece by piece or line by line.
 
-A file is local, in a bucket or standard input, and may be compressed: what it begins
-with says how, not its name. Memory does not grow with its size. Rows are read by
+A file is local, in a bucket or standard input. It may be compressed; its first bytes
+say how, not its name. Memory does not grow with its size. Rows are read by
 `gpt1_jax.data.records`.
 """
 
@@ -62,7 +62,7 @@ _UNPACK: Mapping[bytes, Callable[[BinaryIO], Any]] = {  # by a file's first byte
 
 
 class _Unpacked(io.RawIOBase):
-    """What a compressed file holds, and how much was read of it so far."""
+    """The unpacked bytes of a compressed file, and how much of it was read so far."""
 
     def __init__(self, file: Any, name: str):
         self._file, self._name, self.size = file, name, 0

@@ -195,8 +195,8 @@ def find_text(
     if shared := shared_rows(train, valid, folder):
         raise UserError(
             f"{TRAIN_KEY}={train!r} and {VALID_KEY}={valid!r} have {shared:,} rows in "
-            "common; the validation loss would be that of text trained on. Name splits "
-            "that share none, such as train[:98%] and train[98%:]."
+            "common; the validation loss would be measured on training text. Name "
+            "splits that share none, such as train[:98%] and train[98%:]."
         )
     return trained, held_out
 

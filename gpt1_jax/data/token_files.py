@@ -71,7 +71,8 @@ class TokenDocument(Document):
       key: the configuration key that names it, for messages.
 
     Attributes:
-      say: shows the user how it begins, as no check finds every other tokenizer.
+      say: shows the user how the text begins, as no check recognises every wrong
+        tokenizer.
 
     Raises:
       UserError: if its name is not that of a token file.

@@ -2,9 +2,9 @@
 
 A word is what white space separates, punctuation included. Words are encoded one by
 one: no token reaches across white space, so the ids of a line are those of its words,
-one after another. Only the repair of garbled text by GPT-1's own tokenizer looks at
-more than a word. A tokenizer that marks where words begin, not where they end, encodes
-each behind the word before it.
+one after another. There is one exception: GPT-1's own tokenizer looks at more than a
+word when it repairs garbled text. If a tokenizer marks where words begin rather than
+where they end, each word is encoded together with the one before it.
 
 Files are read row by row, so a text may be larger than memory.
 """
@@ -238,7 +238,7 @@ def encode_whole(tokenizer: Tokenizer, lines: Iterable[Word]) -> Iterator[Word]:
 def _encode_behind(
     tokenizer: Tokenizer, previous: str, text: str, where: str
 ) -> list[int]:
-    """The ids of a text behind a word of its line; "" if it begins the line."""
+    """The ids of a text that follows a word of its line; "" if it begins the line."""
     if tokenizer.marks_word_ends or not previous or not text:
         return tokenizer.encode(text)
     before = tokenizer.encode(previous)
@@ -316,9 +316,9 @@ def encode_line(
 ) -> ReadingWindow:
     """A line, divided where the tokens of its end begin.
 
-    It is encoded whole, since a word is spelled with or without a mark of its end,
-    depending on what follows, or of its beginning. A token across the border counts as
-    read.
+    The line is encoded as a whole, because the spelling of a word depends on its
+    neighbours: some tokenizers mark where it ends, others where it begins. A token
+    across the border counts as read.
 
     Args:
       context: the beginning of the line, which is read; may be empty.
@@ -497,7 +497,7 @@ def _num_begun(spans: Sequence[tuple[int, int]]) -> int:
 
 
 def punctuation_apart(tokenizer: Tokenizer, word: Word) -> Iterator[Word]:
-    """Splits the punctuation at the ends of a word from it.
+    """Splits punctuation off the ends of a word.
 
     Only whole tokens are split off: the parts have the tokens of the word, so the model
     reads the same. A word of nothing but punctuation stays whole.

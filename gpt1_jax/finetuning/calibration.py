@@ -1,7 +1,7 @@
 """Calibrated probabilities: a temperature that divides the outputs of a head.
 
 Guo et al. (2017), "On Calibration of Modern Neural Networks", sec. 4.2. It changes how
-sure a model is of its labels, and none of the labels.
+sure a model is of its labels, but not the labels.
 """
 
 import numpy as np

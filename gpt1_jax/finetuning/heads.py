@@ -69,7 +69,7 @@ def apply(
       noise: the step's dropout noise, whose rows are the B examples; None for no
         dropout.
       unpadding: the padding removal of the B C sequences; None to compute padding too.
-      wrap: what devices that hold parts of the parameters make of the execution.
+      wrap: changes the execution on devices that hold only parts of the parameters.
 
     Returns:
       Logits [B, K] float32 before the softmax over classes or choices, and the
@@ -101,8 +101,9 @@ def classification_loss(
 ) -> jax.Array:
     """L2 (eq. 4): the cross-entropy in nats, averaged over examples.
 
-    A single column of logits is a regression, whose loss is the squared error. Several
-    labels an example have the binary cross-entropy, averaged over labels too.
+    A single column of logits is a regression, whose loss is the squared error. With
+    several labels per example, it is the binary cross-entropy, averaged over labels
+    too.
 
     Args:
       logits: [B, K] float32.

@@ -52,8 +52,8 @@ def prediction_rows(
     Args:
       task: the task, which names texts and labels.
       examples: the N examples.
-      predictions: [N] label numbers, or scores if the task has no labels; of several
-        labels an example, [N, labels] whether it has each.
+      predictions: [N] label numbers, or scores if the task has no labels; with several
+        labels per example, [N, labels], whether it has each.
       probabilities: [N, labels], or None.
       with_text: whether to include the texts.
       log_probs: [N, A] of answers, nats, or None. Minus infinity stands for an answer

@@ -45,7 +45,7 @@ class Finished(NamedTuple):
 
     @property
     def repetition(self) -> str:
-        """What tells it from runs of the same settings: "fold 1, seed 0"."""
+        """The name that tells it from runs of the same settings: "fold 1, seed 0"."""
         seed, fold = f"seed {self.config.seeds[0]}", self.config.data.fold
         return f"fold {fold}, {seed}" if fold else seed
 

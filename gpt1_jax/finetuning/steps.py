@@ -1,6 +1,7 @@
 """The loss and the step of fine-tuning (eq. 4 and 5).
 
-They read as those of pre-training in `training.steps`, which has what both need.
+They read like those of pre-training in `training.steps`, which has the parts that both
+need.
 """
 
 import functools
@@ -55,7 +56,7 @@ def finetune_loss(
       params: parameters of the model and the head.
       batch: examples [B, C, T].
       noise: the step's dropout noise.
-      wrap: what devices that hold parts of the parameters make of the execution.
+      wrap: changes the execution on devices that hold only parts of the parameters.
 
     Returns:
       L3, and the metrics `clf_loss` (L2, nats per example) and `lm_loss` (L1, nats per

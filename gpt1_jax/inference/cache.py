@@ -1,4 +1,4 @@
-"""Reading on: a model's state after some tokens, from which it continues."""
+"""A model's state after some tokens, from which it continues to read."""
 
 import dataclasses
 from typing import Any, NamedTuple

@@ -147,7 +147,7 @@ class Decoder:
         )
 
     def _padded(self, num_tokens: int) -> int:
-        """The length that a context is padded to, all but its last token."""
+        """The length that a context without its last token is padded to."""
         return bucket(num_tokens - 1, self._model.max_seq_len)
 
     def _enqueue(

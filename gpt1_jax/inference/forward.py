@@ -24,7 +24,7 @@ from gpt1_jax.parallel.devices import require_memory
 class Forward(NamedTuple):
     """What a model computed from N texts; of one text, arrays have no axis N.
 
-    Where a text is shorter than others, the rows behind its end hold nothing of use.
+    If a text is shorter than others, ignore the rows after its end.
     """
 
     logits: np.ndarray  # [N, T, V] float32, of the token after each
@@ -33,7 +33,7 @@ class Forward(NamedTuple):
     recorded: dict[str, np.ndarray]  # by full name, float32, as they were computed
 
     def of_first(self) -> "Forward":
-        """What was computed from the first text alone."""
+        """The results for the first text alone."""
         first = {
             name: x if name in interventions.WITHOUT_TOKENS else x[0]
             for name, x in self.recorded.items()

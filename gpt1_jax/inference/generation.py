@@ -102,7 +102,7 @@ class Generator:
         )
 
     def stream(self, params: Params, prompt: str, seed: int) -> Iterator[str]:
-        """The continuation of one prompt, word by word, each with the space behind it.
+        """The continuation of one prompt, word by word, each with the space after it.
 
         Joined, the parts are the text that calling the generator gives.
         """
@@ -145,7 +145,7 @@ class Generator:
         return text[: self._end(text)]
 
     def _drawn(self, continuation: Continuation, count: int) -> str:
-        """The text of the first drawn tokens, behind the prompt."""
+        """The text of the first drawn tokens, as it follows the prompt."""
         tokens = continuation.tokens[:count]
         if self._tokenizer.marks_word_ends:
             return self._tokenizer.decode(tokens)

@@ -259,7 +259,7 @@ class Scorer:
         return round_up_length(length, self.model.max_seq_len)
 
     def _begin(self, params: Params, batch: "_Batch") -> tuple[jax.Array, ...]:
-        """The fields of the scores of a batch, which are not waited for."""
+        """The fields of the scores of a batch, perhaps still being computed."""
         return _score_tokens(
             self.model,
             self.vocab_size,

@@ -71,14 +71,15 @@ def make_run(config: ConvertConfig, target: str) -> list[str]:
 def make_run_alone(config: ConvertConfig, target: str) -> list[str]:
     """`make_run` for one of several processes that have joined.
 
-    It starts another process, as orbax has all that have joined save one checkpoint.
+    It starts another process, because orbax makes all that have joined save a
+    checkpoint together.
 
     Raises:
       ChildProcessError: if that process dies.
     """
     if not is_joined():
         return make_run(config, target)
-    # What this process can import it can, and nothing of the working folder besides.
+    # It can import what this process can, and nothing else from the working folder.
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     done = subprocess.run(
         [sys.executable, "-P", "-c", _PROGRAM],
@@ -108,7 +109,7 @@ foreign.main()
 
 
 def main() -> None:
-    """What the process of `make_run_alone` does."""
+    """The main function of the process that `make_run_alone` starts."""
     result = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for what libraries print
     values, target = pickle.load(sys.stdin.buffer)
@@ -123,7 +124,7 @@ def main() -> None:
 def read_model(folder: epath.Path, options: ModelOptions) -> ForeignModel:
     """Reads a language model in another format.
 
-    Its options are what a run's configuration holds of a model besides its sizes.
+    Its options are the part of a run's `config.model` that is not sizes.
 
     Raises:
       FileNotFoundError: if a file is missing.

@@ -1,7 +1,7 @@
 """Models on the Hugging Face Hub, by name: hf://ORG/NAME or hf://ORG/NAME@REVISION.
 
 A model is converted, once for each commit, to a run folder in our cache, from which
-every job can start without the Hub. Of a tokenizer that is asked for by itself, only
+every job can start without the Hub. For a tokenizer without a model, only
 `tokenizer.json` is downloaded.
 """
 
@@ -112,7 +112,7 @@ def _parse(address: str, key: str) -> Repository:
 
 
 def _download(commit: Commit) -> Path:
-    """Downloads what a model consists of; the folder in the Hub's cache."""
+    """Downloads a model's files; returns their folder in the Hub's cache."""
     named, files = commit.repository.named, commit.digests
     if folders.CONFIG_FILE in files:
         check_architecture(commit)

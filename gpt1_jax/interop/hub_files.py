@@ -137,7 +137,7 @@ def _download(
         if found and not (commit.is_whole or pattern in found):
             say(
                 f"WARNING: {each} may name more than the {len(found):,} files that are "
-                "here: the list of its files is not."
+                "here: there is no list of all its files here."
             )
         wanted |= dict.fromkeys(found)
     _require_reader(wanted)

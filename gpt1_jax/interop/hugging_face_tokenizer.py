@@ -263,9 +263,10 @@ def _tell_parts_of_words(rules: tokenizers.Tokenizer) -> None:
     dropped when it is encoded, and no word ends there. Everything else is decoded and
     encoded as without these rules.
 
-    Of a sentence, the evaluation scores what ends behind its beginning. So the end of a
-    word lies before the space that follows: the marker of the end is put behind the
-    word's last character, whose place in the text it gets, and the space's is dropped.
+    The evaluation scores the tokens of a sentence that end after its first part. So a
+    word has to end before the space that follows it: its end marker is put after its
+    last character and gets that character's place in the text; the space's place is
+    dropped.
     """
     rules.normalizer = normalizers.Sequence(
         [

@@ -2,9 +2,9 @@
 
 What is pushed is a folder that `convert` made for transformers: one model on the branch
 main, or several steps of a run, each on a branch of its own and the last (of a
-fine-tuned run the best) also on main. A record in the folder says which files
-`convert` wrote; nothing else leaves the machine. A branch is one commit, so that it is
-there whole or not at all, and the client sends what the Hub lacks: the same command
+fine-tuned run the best) also on main. A record in the folder says which files `convert`
+wrote; nothing else leaves the machine. A branch is one commit, so it is there
+completely or not at all. The client sends only what the Hub lacks, so the same command
 goes on where it was interrupted.
 """
 

@@ -65,8 +65,8 @@ def describe_folder(folder: str) -> str:
 def find_commit(repository: Repository) -> Commit:
     """The commit of a revision.
 
-    If the Hub cannot be asked, a line says why, and it is the one that the client has
-    in its cache.
+    If the Hub cannot be asked, a line says why, and the commit in the client's cache is
+    returned.
 
     Raises:
       UserError: if there is no such repository or revision, or it cannot be asked for,
@@ -108,7 +108,7 @@ class _OddAnswer(Exception):
 
 
 def _checked(repository: Repository, info: Any) -> Commit:
-    """What the Hub answered, if it can be true: a mirror may answer anything."""
+    """The Hub's answer, refused if it cannot be true: a mirror may answer anything."""
     commit = info.sha
     if not (isinstance(commit, str) and COMMIT.fullmatch(commit)):
         raise _OddAnswer(f"the commit {commit!r:.60}")
@@ -245,7 +245,7 @@ def _remove(path: Path) -> None:
 
 
 def is_unreachable(error: BaseException | None) -> bool:
-    """Whether the Hub did not answer, is ill, or asks to come back later."""
+    """Whether the Hub did not answer, failed, or asks to be called again later."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return status is None or status == 429 or status >= 500
 

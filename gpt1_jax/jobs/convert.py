@@ -61,8 +61,8 @@ from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room, output_names
 
-# What tells before any work that a folder has been exported to. The folders of steps
-# and other files are found once they are made.
+# Names that show, before any work, that a folder already holds an export. Folders of
+# steps and other files are found later, once they are made.
 _EXPORTED = {
     "README.md",
     run_folder.CONFIG_FILE,
@@ -93,7 +93,7 @@ def run(config: ConvertConfig, workdir: str) -> None:
     if publish.is_made(target, config):
         say(
             f"{target} was made by this command before and is pushed as it is; remove "
-            "it to convert what was trained since."
+            "it to convert a newer state."
         )
     else:
         _convert(config, target)

@@ -187,8 +187,8 @@ class _Shared:
     def check_finished(self, run: SuiteRun, result: Mapping[str, Any]) -> None:
         """Refuses a finished run that read other examples, or had another origin.
 
-        Examples are only encoded, to be compared, if the files that held them are not
-        the same, or if these were not recorded, as up to version 1.0.
+        To compare them, examples are encoded only if their files have changed, or were
+        not recorded, as in 1.0 and before.
 
         Raises:
           UserError: naming what differs.
@@ -483,7 +483,7 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> int:
 
 
 def _early_steps(config: FinetuneConfig, per_epoch: int) -> tuple[int, ...]:
-    """The steps of the first epoch that are evaluated (released code: no other's)."""
+    """The steps of the first epoch to evaluate (released code: of no other epoch)."""
     return tuple(step for step in config.eval.first_epoch_steps if step < per_epoch)
 
 
@@ -749,7 +749,7 @@ def _write_of_suite(
 ) -> None:
     """Writes what a suite has beside its tables.
 
-    That is the results of all runs, the figure of its comparison, a table in the
+    These are the results of all runs, the figure of its comparison, a table in the
     trackers that can show one, and a zip for the GLUE leaderboard, of each task's run
     with the best dev score.
     """

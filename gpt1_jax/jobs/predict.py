@@ -104,7 +104,7 @@ def _read(
 ) -> tuple[list[Example], dict[str, list[Any]]]:
     """The examples to label, and all columns of their rows; lines have none.
 
-    What a row lacks is None.
+    A cell that a row lacks is None.
     """
     rows: list[tuple[str, str | dict[str, Any]]]
     if config.text:

@@ -73,7 +73,7 @@ on this machine, is fine for a first try but too small for GPT-1. Name a corpus 
   or --config.data.source=tfds --config.data.train=lm1b:train
 and see configs/pretrain.py:quickstart for a run that takes minutes."""
 
-# What shows how training goes is found by name; without it, training goes on.
+# These show how training is going. They are found by name; training works without.
 _GUESTS = {
     "sampled text": "gpt1_jax.inference.generation:TextSampler",
     "plot of the loss": "gpt1_jax.report.loss_plot:plot_loss",
@@ -81,7 +81,7 @@ _GUESTS = {
 
 _FASTER_IN_BFLOAT16 = (
     "This CPU has units for bfloat16: small models trained 1.4 to 2 times as fast on "
-    "such ones with --config.model.dtype=bfloat16."
+    "such CPUs with --config.model.dtype=bfloat16."
 )
 
 

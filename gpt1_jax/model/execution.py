@@ -1,4 +1,4 @@
-"""How a model is computed: all that stands between its formula and the machine.
+"""How a model is computed: everything between its formula and the machine.
 
 The formulas (`transformer`, `lstm`) say what the paper says, and ask an `Execution` for
 each step. It alone knows of dropout, of the forms of attention and LayerNorm, and of
@@ -49,7 +49,7 @@ Wrap = Callable[["Execution"], "Execution"]
 
 
 def unchanged(how: "Execution") -> "Execution":
-    """The execution itself: what devices make of it that hold whole parameters."""
+    """The execution as it is, for devices that hold whole parameters."""
     return how
 
 

@@ -148,7 +148,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 
 def apply_edit(edit: Edit, x: jax.Array, site: Site) -> jax.Array:
-    """What an edit puts in an activation's place: of its shape and dtype.
+    """An activation after an edit, in the shape and dtype it had before.
 
     Raises:
       UserError: naming the activation and its shape, if the edit fails, calls NumPy or
@@ -209,7 +209,7 @@ def forward(
 
 
 def without_padding(name: str, x: Any, seq_len: int) -> Any:
-    """An activation [N, T, ..] without what is behind its first `seq_len` tokens."""
+    """The first `seq_len` tokens of an activation [N, T, ..]."""
     if name.endswith(_PROBS):
         return x[:, :, :seq_len, :seq_len]
     return x if name in WITHOUT_TOKENS else x[:, :seq_len]
@@ -314,7 +314,7 @@ def keep_heads(heads: Places) -> Edit:
 
 
 def check_places(edits: Mapping[str, Edit], num_heads: int, seq_len: int) -> None:
-    """Refuses numbers of heads and positions that there are not.
+    """Refuses numbers of heads and positions that do not exist.
 
     Within a program numbers are not known, and such an edit would change nothing.
 
@@ -335,7 +335,7 @@ def check_places(edits: Mapping[str, Edit], num_heads: int, seq_len: int) -> Non
 
 
 def _as_array(values: Any, dtype: Any = None) -> Any:
-    """NumPy's, so that JAX's settings where an edit is made do not matter to it."""
+    """An array of NumPy, so that JAX's settings where an edit is made do not matter."""
     if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values)):
         return jnp.asarray(values)
     return np.asarray(values, dtype)
@@ -346,7 +346,7 @@ def _as_numbers(places: Places) -> Any:
     if places is None:
         return None
     if _as_array(places).dtype == bool:
-        raise UserError("An edit is at truth values; name numbers of heads or tokens.")
+        raise UserError("An edit got truth values; give it numbers of heads or tokens.")
     return _as_array(places, np.int32)
 
 
@@ -428,7 +428,7 @@ def _among(wanted: jax.Array, numbers: jax.Array) -> jax.Array:
 
 
 def _along_tokens(of_tokens: jax.Array, x: jax.Array, site: Site) -> jax.Array:
-    """What [N, T] says of tokens, in a shape that broadcasts to the activation."""
+    """The values [N, T] of tokens, in a shape that broadcasts to the activation."""
     if site.name == _PROBS:
         return of_tokens[:, None, :, None]
     return jnp.expand_dims(of_tokens, list(range(2, x.ndim)))

@@ -1,9 +1,9 @@
 """The paper's LSTM baseline (sec. 5): one layer in place of the Transformer.
 
 The paper says that it is "a single layer 2048 unit LSTM using the same framework";
-docs/fidelity.md says what that leaves open. Here an LSTM reads token embeddings alone
-(its order is its position), and a dense layer projects its output back to the width of
-the embedding, which the softmax shares. U is `lstm_units`.
+docs/fidelity.md lists the details that this leaves open. Here an LSTM reads token
+embeddings alone (its order is its position), and a dense layer projects its output back
+to the width of the embedding, which the softmax shares. U is `lstm_units`.
 
 Dropout acts at 2 sites, before and after the recurrence and never within it (Zaremba
 et al. 2014): on the embedding, and on the LSTM's output.

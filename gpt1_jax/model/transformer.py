@@ -1,8 +1,8 @@
 """GPT-1's Transformer decoder (sec. 3.1, eq. 2; sec. 4.1), as the paper writes it.
 
 The three lines of eq. 2 are `embed` (h_0), `Block` (h_l from h_{l-1}) and `logits` (the
-scores of P(u)). How they are computed is the business of `how`, an `Execution`: each
-activation passes through `how.at` by its name.
+scores of P(u)). An `Execution`, `how`, decides how they are computed: each activation
+passes through `how.at` by its name.
 
 It differs from today's transformers: LayerNorm comes after the residual sum, there is
 none before the first block or after the last one, and the output shares the token

@@ -3,7 +3,7 @@
 Devices that hold parts of the parameters (`mesh.sharding="full"`) gather all of them
 before they compute the gradients of their rows, and each gets its part of the sums
 afterwards. The module `overlap` does so layer by layer, while they compute; it is
-reached by name, and without it a step only takes longer.
+imported by name; without it, a step takes longer, and that is all.
 """
 
 import importlib
@@ -86,7 +86,7 @@ def gradients_by_device(
 
         def whole(path: jax.tree_util.KeyPath, part: jax.Array, dim: int) -> jax.Array:
             name = jax.tree_util.keystr(path, simple=True, separator="/")
-            # What is looked up in the embedding is not rounded.
+            # Vectors that are looked up in the embedding are not rounded.
             return gather(part, dim, None if is_embedding(path) else rounded(name))
 
         def on_device(parts: Any, rows: Any, same: Any) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
-"""How the processes of a run find and join each other, and how one that fails leaves.
+"""Joins the processes of a run, and lets one that has failed leave.
 
 JAX finds them: its cluster environments know TPU pods, SLURM, Open MPI and Kubernetes.
-A single process joins no others, waits for none, and keeps all devices of its
+A process that is alone joins and awaits no others, and keeps all devices of its
 machine.
 """
 

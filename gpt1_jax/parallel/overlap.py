@@ -117,7 +117,8 @@ def _is_split(value: Any) -> bool:
 class LayerByLayer:
     """An execution of a model that exchanges its layers one by one.
 
-    All else it leaves to another execution; these too, where nothing is split.
+    It leaves everything else to another execution, and layers, too, if nothing is
+    split.
 
     Args:
       how: that execution, a `model.execution.Execution`.

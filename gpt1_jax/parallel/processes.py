@@ -31,7 +31,7 @@ def is_joined() -> bool:
 
 
 def is_lost(error: BaseException | None) -> bool:
-    """Whether an error, or its cause, looks like the end of another process."""
+    """Whether an error, or its cause, suggests that another process has ended."""
     if error is None or not is_joined():
         return False
     text = str(error)
@@ -66,7 +66,7 @@ def gather(text: str) -> list[str]:
 def eventually(check: Callable[[], bool]) -> bool:
     """Whether a check succeeds; retried for some seconds if there are other processes.
 
-    What one host writes to a network disk, another sees a little later.
+    A file on a network disk appears to other hosts a little later.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS * (jax.process_count() > 1)
     while not check():
@@ -90,7 +90,7 @@ class Watchdog(contextlib.AbstractContextManager):
     count.
 
     Args:
-      seconds: the longest silence; 0 watches nothing.
+      seconds: the longest time without progress; 0 switches the watchdog off.
       message: the line to end with.
       code: the exit code.
       traces: whether to show first what each thread is doing.

@@ -162,8 +162,8 @@ def render_figure(
     if missing and name:
         letters = " ".join(list(missing)[:20]) + " .." * (len(missing) > 20)
         say(
-            f"WARNING: {name} has boxes for what its font lacks: {letters}; name a "
-            "font that has it in matplotlibrc, as font.sans-serif."
+            f"WARNING: {name} has boxes for letters that its font lacks: {letters}; "
+            "name a font that has them in matplotlibrc, as font.sans-serif."
         )
     return file.getvalue()
 

@@ -68,7 +68,7 @@ def read_runs(places: Sequence[str], studies: Mapping[str, Study]) -> ReportedRu
 
 
 def _describe(root: epath.Path, folders: Iterable[epath.Path]) -> str:
-    """What a folder holds that is nothing for a report; the end of a sentence."""
+    """Why a report can show nothing of a folder; the end of a sentence."""
     folders = list(folders)
     if others := {job for each in folders if (job := job_of_results(each))} - {*JOBS}:
         return (

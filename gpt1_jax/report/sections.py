@@ -187,7 +187,7 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
     speeds = [_speed(name, run) for name, run in named.items()]
     table = markdown_table(header, speeds, text_columns=2)
     note = (
-        "Time is that of the programs that trained, from their start to their end, "
+        "Time is how long the training programs ran, from their start to their end, "
         "with compilation, evaluation and checkpoints; steps done again after a crash "
         "count twice. Speed and MFU, the share of the device's peak, are medians over "
         "training. Losses compare only between runs with one tokenizer and one "

@@ -116,7 +116,7 @@ def mean_over_runs(scores: "pd.DataFrame", labels: Sequence[str]) -> "pd.DataFra
 
 
 def shown(score: float, error: float, digits: int = 1) -> str:
-    """A score, and its error if it has one; that of equal scores, 0, says nothing."""
+    """A score, with its error unless that is unknown or 0, as of equal scores."""
     if not error > 0:
         return f"{score:.{digits}f}"
     return f"{score:.{digits}f} ± {error:.{digits}f}"
@@ -184,9 +184,9 @@ def draw_scores(
     """Draws scores with their errors, over steps or at one.
 
     Over steps, groups are curves of their colours or have a panel each; a run with one
-    step is a point, at step 0, as of converted runs, a level, as published scores are.
-    At one step there is a row of points for each group. A baseline has dashed lines and
-    hollow markers.
+    step is a point. If that is step 0, as of converted runs, it is a level line, like a
+    published score. At one step there is a row of points for each group. A baseline has
+    dashed lines and hollow markers.
 
     Args:
       scores: as `long_table` returns them.

@@ -71,14 +71,14 @@ def saved_steps(folder: epath.Path) -> list[int]:
 
 
 def is_saved(checkpoint: epath.Path) -> bool:
-    """Whether a checkpoint is there: all of it was written, and nobody deletes it."""
+    """Whether a checkpoint is there: completely written, and not being deleted."""
     if is_remote(checkpoint):
         return (checkpoint / _COMMITTED_FILE).exists()
     return checkpoint.is_dir()
 
 
 def set_aside(folder: epath.Path, step: int, problem: str) -> None:
-    """Moves a damaged checkpoint out of the way; says so before, as a kill may follow.
+    """Says that a checkpoint is damaged, then moves it out of the way.
 
     The message names the problem.
     """
@@ -104,9 +104,9 @@ def refuse_lost(folder: epath.Path) -> None:
 
 
 def delete_checkpoint(checkpoint: epath.Path) -> None:
-    """Deletes a checkpoint; killed at any moment, it leaves all of it or none.
+    """Deletes a checkpoint; a kill at any moment leaves all of it or nothing.
 
-    Of a checkpoint that is a link, only the link goes.
+    If the checkpoint is a link, only the link is removed.
     """
     if os.path.islink(checkpoint):
         checkpoint.unlink()
@@ -158,7 +158,7 @@ def saved_metadata(folder: epath.Path) -> dict[int, dict[str, Any]]:
 def _unless_deleted(
     read: Callable[[epath.Path, int], dict[Any, Any]], folder: epath.Path, step: int
 ) -> dict[Any, Any]:
-    """What is read of a saved step; empty if a training has just deleted the step."""
+    """What `read` returns for a saved step; empty if it has just been deleted."""
     try:
         return read(folder, step)
     except UserError:
@@ -255,8 +255,8 @@ def read_scores(folder: epath.Path, step: int) -> dict[Best, float]:
             ):
                 return {Best(metric, highest): float(value)}
     raise UserError(
-        f"{file} is damaged, which says how good step {step} is. Name a step by its "
-        "number, or run the training command again: it has the score elsewhere too."
+        f"{file} is damaged; it holds the score of step {step}. Name a step by its "
+        "number, or run the training command again, which has a copy of the score."
     )
 
 

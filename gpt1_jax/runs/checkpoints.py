@@ -16,8 +16,8 @@ How a run resumes, in order:
  5. Otherwise state and data position are those of the checkpoint, bit for bit.
 
 A save is written in threads, under a temporary name, and renamed once it is whole,
-manifest included. A deletion is a rename to a temporary name, then a removal. What a
-killed process left under such names, orbax removes when training begins again.
+manifest included. A deletion is a rename to a temporary name, then a removal. When
+training begins again, orbax removes what a killed process left under such names.
 """
 
 import contextlib
@@ -207,7 +207,7 @@ class Checkpoints:
             raise TryAgain(
                 f"This process sees the steps {saved_steps(self._folder)} in "
                 f"{self._folder}, process 0 sees {sorted(self._steps)}. Run the same "
-                "command again once the disk shows all processes the same."
+                "command again once all processes see the same files."
             )
         self._manager.reload()
         if not self._steps:
@@ -325,8 +325,8 @@ def _leave_out_late_reads(hook: Callable[[Any], Any], unraisable: Any) -> None:
 def _one_copy(state: Any) -> Any:
     """One device's copy of each array that is the same on all devices of one process.
 
-    Otherwise orbax has every device write a part of the array, and compiles a program
-    for each cut: for small arrays that takes longer than writing them.
+    Orbax would otherwise have every device write a part of the array, and compile a
+    program for each part. For small arrays that takes longer than writing them.
     """
 
     def one(array: Any) -> Any:

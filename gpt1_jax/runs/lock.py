@@ -76,8 +76,9 @@ def check_owned() -> None:
     if taken := owner.taken_over():
         lease, held = taken
         raise FolderInUse(
-            f"This process stood still, and {owner.name_owner(held)} took over the "
-            f"folder {lease.parent}; stopped, and wrote nothing more."
+            f"This process was paused for too long, and {owner.name_owner(held)} has "
+            f"taken over the folder {lease.parent}. It stops here and writes nothing "
+            "more; let the other process go on, or run this command again later."
         )
 
 

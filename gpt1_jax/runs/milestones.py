@@ -92,12 +92,11 @@ def schedule_milestones(
 ) -> Milestones:
     """Finds the step of each milestone, the nearest to the amount.
 
-    Nothing read is the state before the first update, step 0; anything else is step 1
-    at least.
+    An amount of 0 stands for the state before the first update, step 0. Any other
+    amount stands for step 1 or a later one.
 
-    The end of the run counts as the first milestone beyond it, if at most 5% of the
-    text are missing: ten epochs of "10 million words" are seldom 100 million to the
-    word.
+    The end of the run counts as the first milestone beyond it if at most 5% of the text
+    is missing: ten epochs of "10 million words" are seldom exactly 100 million.
 
     Args:
       unit: the unit of the amounts, one of `MILESTONE_UNITS`.

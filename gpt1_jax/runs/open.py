@@ -91,7 +91,7 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
 
 
 def _no_run(folder: epath.Path) -> FileNotFoundError:
-    """The error for a folder that is none of a run; names runs below it."""
+    """The error for a folder that holds no run; names runs below it."""
     runs = find_runs(folder)
     below = [str(run.folder) for run in [each for each in runs if each.saved] or runs]
     named = ", ".join(below[:_MOST_NAMED]) + ", .." * (len(below) > _MOST_NAMED)

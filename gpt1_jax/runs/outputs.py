@@ -79,16 +79,16 @@ def check_output_file(path: epath.Path, option: str, source: str = "") -> None:
         is_own = path.absolute().relative_to(folder).parts[0] in NAMES
         if "model_type" in keys or ("job" in keys and is_own):
             raise FileExistsError(
-                f"{path} is a file of the run folder {folder}, and none of these is "
-                f"overwritten; name another file with {option}."
+                f"{path} is a file of the run folder {folder}, and no such file is "
+                f"overwritten; name another one with {option}."
             )
 
 
 def check_figure(figure: str, source: str = "") -> None:
-    """Refuses a figure's file as `check_output_file` does, and that of its numbers.
+    """Refuses the files of a figure and its numbers as `check_output_file` does.
 
     Args:
-      figure: the key `figure`; of a suffix alone nothing is checked.
+      figure: the key `figure`; if it is a suffix alone, nothing is checked.
       source: the file that the job reads, if any.
 
     Raises:

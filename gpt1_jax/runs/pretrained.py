@@ -59,7 +59,7 @@ class Pretrained(RunFolder):
 
     @property
     def ended_early(self) -> bool:
-        """Whether it has ended for lack of a better score (`config.eval.patience`)."""
+        """Whether it ended as scores no longer improved (`config.eval.patience`)."""
         scores = dict(zip(*self.series(LOWEST_LOSS.metric), strict=True))
         evaluated = since_best(scores, LOWEST_LOSS.highest)
         return len(evaluated) > self.config.eval.patience > 0

@@ -63,6 +63,7 @@ def _check_shared(folder: epath.Path) -> None:
         if other:
             raise UserError(
                 f"The run folder of process {index}, {other}, is not that of process "
-                "0: a file written there is not seen. All processes need one folder; "
-                "name one on a shared disk or in a bucket, --workdir=gs://BUCKET/RUN."
+                "0: it does not see a file written there. All processes need one "
+                "folder; name one on a shared disk or in a bucket, "
+                "--workdir=gs://BUCKET/RUN."
             )

@@ -1,9 +1,9 @@
 """Records a run as it goes: metrics, sessions, trackers, the progress bar.
 
 `metrics.jsonl` holds the metrics. `sessions.json` holds one entry for each program that
-trained in the run folder. It is written whenever training pauses for a checkpoint or an
-evaluation, so that a program that is killed has recorded all but its last steps, and at
-the end.
+trained in the run folder. It is written at the end, and whenever training pauses for a
+checkpoint or an evaluation, so that a program that is killed has recorded all but its
+last steps.
 """
 
 import contextlib
@@ -204,7 +204,7 @@ class Records:
         )
 
     def _speed(self) -> dict[str, float]:
-        """That of the steps since the last record."""
+        """The speed of the steps since the last record."""
         seconds = self._chrono.lap()
         if seconds is None:
             return {}

@@ -81,7 +81,7 @@ class Identity:
     def check(self, saved: Mapping[str, Any], folder: epath.Path) -> None:
         """Refuses the metadata of a checkpoint, or results, of another run.
 
-        Digests that were not there then, or are not now, differ too: a split of
+        A digest that exists on one side only is a difference, too: that of a split of
         examples that has appeared since, for example.
 
         Raises:
@@ -205,7 +205,7 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
 def refuse_changes(
     saved: Mapping[str, Any], current: Mapping[str, Any], where: str
 ) -> None:
-    """Raises a ValueError if a configuration would make a saved run another run.
+    """Raises a ValueError if a configuration would turn a saved run into another.
 
     Paths may differ if their content is compared by its digest (`CONTENT`). Keys that
     one side lacks have their defaults there.
@@ -217,7 +217,7 @@ def refuse_changes(
     """
     if saved.get("job") != current["job"]:
         raise UserError(
-            f"What is saved in {where} belongs to a run of the job "
+            f"The files saved in {where} belong to a run of the job "
             f"{saved.get('job')!r}, not {current['job']!r}; name another --workdir."
         )
     content = marked_keys(find_job(current["job"]).config_class(), CONTENT)
@@ -243,7 +243,7 @@ def refuse_changes(
 def changed_keys(
     saved: Mapping[str, Any], current: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
-    """The keys whose change would make a resumed run another run.
+    """The keys whose changes would turn a resumed run into another.
 
     Args:
       saved, current: as for `refuse_changes`.

@@ -27,8 +27,8 @@ from gpt1_jax.runs.records import (
 class RunFolder:
     """A run, finished or not, as its folder describes it.
 
-    Each file is read when it is first asked for, and then kept. What cannot be read
-    raises a ValueError that names the file.
+    Each file is read when it is first asked for, and then kept. A file that cannot be
+    read raises a ValueError that names it.
 
     Attributes:
       folder: its path.
@@ -55,7 +55,7 @@ class RunFolder:
 
     @functools.cached_property
     def about_tokenizer(self) -> Mapping[str, Any]:
-        """What it says of its tokenizer, which need not be loaded; empty if nothing."""
+        """The record of its tokenizer, which need not be loaded; empty if none."""
         file = self.folder / "tokenizer" / "tokenizer.json"
         return read_json(file) if file.exists() else {}
 
@@ -85,7 +85,7 @@ class RunFolder:
 
     @functools.cached_property
     def results(self) -> Mapping[str, Any] | None:
-        """What it holds once it has finished; None before."""
+        """Its results; None until it has finished."""
         file = self.folder / RESULTS_FILE
         return read_json(file) if file.exists() else None
 

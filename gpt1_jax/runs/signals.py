@@ -2,7 +2,8 @@
 
 Ctrl-C (SIGINT), SIGTERM, a terminal that is closed (SIGHUP) and the signals that SLURM
 can send before a job's time is over (`--signal=USR1@60`) are caught once the imports
-are done. One that the program was told to ignore, as SIGHUP by nohup, is ignored.
+are done. A signal that the program was told to ignore, as nohup does with SIGHUP, stays
+ignored.
 """
 
 import contextlib

@@ -21,7 +21,7 @@ class WallTime:
 
     @contextlib.contextmanager
     def on(self, what: str) -> Iterator[None]:
-        """Counts the time of the block for `what`, and not for a block around it."""
+        """Counts the time of the block for `what`, but not for an enclosing block."""
         before = self._turn_to(what)
         try:
             yield

@@ -1,7 +1,7 @@
 """Weights & Biases as a tracker of a run's records.
 
-Nothing that fails there ends a training: one line says so, and the training goes on.
-All records are in `metrics.jsonl` in any case.
+A failure there never ends a training: one line reports it, and training goes on. All
+records are in `metrics.jsonl` in any case.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class Wandb:
             write_json(self._folder / NOTE_FILE, note)
 
     def close(self) -> None:
-        """Sends the loss plot of a run that has ended, and all that is not sent yet."""
+        """Sends the loss plot of a run that has ended, and everything not yet sent."""
         error = sys.exc_info()[1]  # what ends the training early
         if self._run is None:
             return
@@ -206,9 +206,9 @@ def _guarded(folder: epath.Path, tracker: Wandb | None = None) -> Iterator[None]
         with contextlib.suppress(Exception, SystemExit):
             wandb.teardown(exit_code=1)
         say(
-            f"WARNING: Weights & Biases: {_line(error)}; going on without it. What it "
-            f"did not get is in {folder} (wandb sync --include-online) and in the "
-            "run's own records."
+            f"WARNING: Weights & Biases: {_line(error)}; going on without it. Records "
+            f"that it did not get are in {folder} (wandb sync --include-online) and "
+            "in the run's own."
         )
 
 

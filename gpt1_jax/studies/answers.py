@@ -92,7 +92,7 @@ class Answers(NamedTuple):
             start += count
 
     def content_digest(self) -> str:
-        """That of labels and of the answers' token ids."""
+        """The content digest of the labels and of the answers' token ids."""
         contents: list[str | list[int]] = []
         for part in filter(None, (self, self.threshold_on)):
             contents.append(f"{part.split} {part.labels.tolist()}")
@@ -135,7 +135,7 @@ def encode_answers(
 
     A text that is too long is cut, unless the task says otherwise: the passage at its
     end; without one, the context at its beginning. Question and answers stay whole, and
-    the answers of an example lose the same.
+    all answers to an example lose the same text.
 
     Args:
       task: the task, which says how examples become text.
@@ -165,7 +165,7 @@ def encode_answers(
         if not all(line.num_context < len(line.ids) for line in lines):
             raise UserError(
                 f"{example.where}: an answer or sentence is empty, so there is nothing "
-                "to score. (Of a pronoun, what stands behind it is scored.)"
+                "to score. (For a pronoun, the text after it is scored.)"
             )
         whole = _begun(passage, lines, tokenizer.newline_id)
         is_long = any(len(window.ids) > max_seq_len for window in whole)
@@ -198,7 +198,7 @@ class ContextWindows:
 
 
 def _remembering(tokenizer: Tokenizer) -> Callable[[str], list[int]]:
-    """Encodes cleaned texts, of which many come several times."""
+    """Cleans and encodes texts; remembers their ids, since many texts recur."""
     return functools.lru_cache(maxsize=4096)(lambda text: tokenizer.encode(clean(text)))
 
 

@@ -45,7 +45,7 @@ class AnalysisConfig(JobConfig):
     # "newest", "best" or a number; or, one after another, "all" saved steps, or the
     # "milestones" and the newest step.
     step: Steps = DEFAULT
-    # Of the computation: "bfloat16" is less precise; empty: the run's own.
+    # The dtype to compute in: "bfloat16" is less precise; empty: the run's own.
     dtype: Literal["", DType] = "float32"
     compilation_cache_dir: Free[File] = ""  # empty: ~/.cache/gpt1_jax/xla
 

@@ -171,7 +171,7 @@ def runs_and_baselines(load_tasks: LoadTasks[Items]) -> Load[Items]:
                     "its head."
                 )
             alike = (run.tasks for run in runs if read_alike(run.opened, first))
-            # Whatever is missing is missing for the others too, and said once.
+            # Data that is missing here is missing for the other runs, too: say so once.
             tasks = next(alike, None) or load_tasks(config, first, runs)
             runs.append(ScoredRun(name, place, first, steps, tasks))
         return runs
@@ -195,7 +195,7 @@ class _KeptScore(NamedTuple):
     digests: Mapping[str, str]  # of the contents of "checkpoint" and "examples"
 
     def is_kept(self) -> bool:
-        """Whether it is there as it was written; one of something else is refused."""
+        """Whether it is there and intact; a score of something else is refused."""
         if not (self.file.exists() and self.digests["checkpoint"]):
             return False
         try:
@@ -224,7 +224,8 @@ class _KeptScore(NamedTuple):
                 break
         if not intact:
             raise UserError(
-                f"{path} is not as it was written; the same command scores that again."
+                f"{path} is missing, changed or damaged; the same command scores that "
+                "again."
             )
         return saved
 

@@ -48,7 +48,7 @@ def majority_baseline(
 def label_entropy(
     task: Task, examples: Sequence[Example], class_weights: np.ndarray | None = None
 ) -> float | None:
-    """The loss of a model that knows only how frequent labels are, in nats an example.
+    """The loss in nats per example of a model that knows only how frequent labels are.
 
     Args:
       task: the task.

@@ -207,8 +207,8 @@ def choose_sizes(
     """The sizes R for `real_indices` that batches of each length T may have in a run.
 
     Each (T, R) is a program to compile. Each T has the R that its fullest batch needs.
-    Then others are added, each the one with which the fewest tokens are computed, as
-    long as it saves what compiling takes.
+    Then sizes are added one by one, each the one that leaves the fewest tokens to
+    compute, as long as it saves more than compiling it takes.
 
     Args:
       seq_lens: [steps] T of each batch.
@@ -241,9 +241,9 @@ def choose_sizes(
 def choose_bands(lengths: np.ndarray, seq_len: int) -> BandSizes:
     """The bands in which attention pads the sequences of batches.
 
-    Attention to n sequences padded to length T_b takes n T_b^2. Starting with a single
-    band, the one is divided in two whose division saves most, as long as it saves an
-    eighth of what all take.
+    Attention to n sequences padded to length T_b takes n T_b^2. There is a single band
+    at first. The band whose division in two saves the most is divided, again and again,
+    as long as that saves an eighth of the total.
 
     Args:
       lengths: [N], the longest that each sequence of a group can be, falling.
@@ -393,7 +393,7 @@ class TrainBatches(Generic[B]):
         return self.make_batch(**arrays, bands=layouts[size])
 
     def _example_weights(self, chosen: np.ndarray) -> np.ndarray:
-        """What the targets of a batch are multiplied by, [B].
+        """The factors of a batch's targets, [B].
 
         Their mean over the whole batch is 1, so the plain mean of the losses is the
         weighted mean of PyTorch's `CrossEntropyLoss(weight=..)`, in whatever parts the

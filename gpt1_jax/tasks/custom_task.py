@@ -436,7 +436,7 @@ def _infer_labels(
     ]:
         raise UserError(
             f"{_first_of(alike, 3)}, written in another way (case, Unicode form or "
-            "number). Write what is one label alike; if they are different labels, "
+            "number). Spell each label in one way; if these are different labels, "
             "list all in --config.custom.labels."
         )
     if fractions := sorted(filter(_is_fraction, counts)):

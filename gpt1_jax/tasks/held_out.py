@@ -17,10 +17,10 @@ def hold_out(
 ) -> tuple[list[Example], list[Example]]:
     """Divides examples into those to train on and those held out as the dev split.
 
-    Which are held out depends on the texts and labels of all examples, not on their
-    order or on a seed. Examples of equal texts stay together. Of each label, the part
-    held out is the share that is asked for, as far as that is possible; with
-    `dev_fraction`, it has an example of each label with two or more different texts.
+    The choice depends on the texts and labels of all examples, not on their order or on
+    a seed. Examples of equal texts stay together. The share that is asked for is held
+    out of each label, as far as that is possible; with `dev_fraction`, the dev split
+    has an example of each label that has two or more different texts.
 
     Args:
       task: the task, whose labels are divided evenly.

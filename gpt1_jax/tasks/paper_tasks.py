@@ -406,8 +406,9 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
     if config.tasks == (CUSTOM_TASK,):
         if config.custom.name in TASKS:
             raise UserError(
-                f"config.custom.name={config.custom.name!r} is the name of a task of "
-                "the paper, and scores would be shown as that one's; choose another."
+                f"config.custom.name={config.custom.name!r} is the name of one of "
+                "the paper's tasks, and its scores would be shown under that name; "
+                "choose another."
             )
         config = fill_in_labels(config)
         task = custom_task(config)

@@ -329,7 +329,7 @@ def _call(
 def make_hooks(
     run: Run, first_step: int, host: Host, stop: StopSignal, profiler: "_Profiler"
 ) -> Sequence[Hook]:
-    """What a run that continues from `first_step` does between two steps, in order.
+    """The hooks of a run that continues from `first_step`, in the order of their calls.
 
     A state is saved before it is evaluated, so that a long evaluation cannot lose it.
     """
@@ -396,10 +396,10 @@ def _evaluate(run: Run, host: Host, stop: StopSignal, state: TrainState) -> None
 
 
 def _is_out_of_patience(run: Run, host: Host, step: int) -> bool:
-    """Whether the run ends at a step before its last, which it says.
+    """Whether the run ends early, at this step; a line says so.
 
     Recorded scores decide, so that a run that resumes ends at the same step. All
-    processes do as the main one, which alone has them.
+    processes follow the main one, which alone has these scores.
     """
     patience, (metric, highest) = run.evaluation.patience, run.evaluation.best
     if not patience or step == run.num_steps:
@@ -431,7 +431,7 @@ class _Metrics:
         self._pending: tuple[int, Mapping[str, jax.Array]] | None = None
 
     def follow(self, step: int, metrics: Mapping[str, jax.Array]) -> None:
-        """Reads those of the step before; notes these, which may not be there yet."""
+        """Reads the metrics of the step before; keeps these, which may not be ready."""
         self.read()
         self._pending = step, metrics
 

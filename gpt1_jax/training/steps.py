@@ -48,7 +48,7 @@ def pretrain_loss(
       params: the language model's parameters.
       tokens: [B, T].
       noise: the step's dropout noise.
-      wrap: what devices that hold parts of the parameters make of the execution.
+      wrap: changes the execution on devices that hold only parts of the parameters.
 
     Returns:
       The loss, and no further metrics.

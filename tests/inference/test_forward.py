@@ -233,7 +233,7 @@ def test_texts_that_cannot_be_read_are_refused(config, params_of, tiny, monkeypa
 
 
 def test_places_are_numbers_not_truth_values():
-    with pytest.raises(UserError, match="at truth values; name numbers of heads"):
+    with pytest.raises(UserError, match="got truth values; give it numbers of heads"):
         zero(heads=[True, False])
 
 

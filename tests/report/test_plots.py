@@ -76,7 +76,9 @@ def test_letters_that_the_font_lacks_are_said_once(tmp_path, capsys):
     path = epath.Path(tmp_path) / "a.png"
     assert save_figure(lambda: small_figure("电脑电"), path) == path
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(f"WARNING: {path} has boxes for what its font lacks: 电 脑;")
+    assert line.startswith(
+        f"WARNING: {path} has boxes for letters that its font lacks: 电 脑;"
+    )
 
 
 def test_letters_that_the_font_lacks_are_of_the_users_font(tmp_path, capsys):

@@ -118,7 +118,7 @@ def test_an_owner_that_lost_its_folder_stops(folder, impatient):
         lock.check_owned()
         write_lock(folder, host="elsewhere", pid=7, machine="another")
         time.sleep(owner.PATIENCE_SECONDS)
-        with pytest.raises(lock.FolderInUse, match="process 7 on elsewhere took over"):
+        with pytest.raises(lock.FolderInUse, match="7 on elsewhere has taken over"):
             lock.check_owned()
     assert json.loads((folder / lock.LOCK_FILE).read_text())["host"] == "elsewhere"
     lock.check_owned()  # it owns nothing any more

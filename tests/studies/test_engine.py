@@ -116,7 +116,7 @@ def test_a_kept_score_that_was_changed_is_computed_again(runs, tmp_path, capsys,
         file = tmp_path / "out/predictions/run/2/few.jsonl"
         written = file.read_text()
         file.unlink() if what == "lost predictions" else file.write_text("{}")
-    said = rf"{re.escape(file.name)} is not as it was written; the same command scores"
+    said = rf"{re.escape(file.name)} is missing, changed or damaged; the same command"
     with pytest.raises(UserError, match=said):
         scores.of_run(runs[0])
     done, scores = score_all(tmp_path / "out", runs)

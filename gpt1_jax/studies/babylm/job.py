@@ -59,7 +59,7 @@ _SELF_PACED = "reading, self-paced"
 _NOTE = (
     "Accuracy x 100 as a mean over subsets, where answers that tie share the point; "
     "WUG: Spearman's correlation with people x 100; reading: the share of the variance "
-    "x 100 that surprisal takes away; AoA: the mean surprisal of its words."
+    "x 100 that surprisal explains; AoA: the mean surprisal of its words."
 )
 
 _Json = dict[str, Any]

@@ -169,7 +169,7 @@ class WordItems(NamedTuple):
     numbers: list[Sequence[int]]  # the windows of each item
 
     def content_digest(self) -> str:
-        """That of the rows and of the tokens."""
+        """The content digest of the rows and of the tokens."""
         parts: list[str | list[int]] = []
         for row, numbers in zip(self.rows, self.numbers, strict=True):
             parts.append(json.dumps(row, sort_keys=True))

@@ -21,10 +21,10 @@ def find_passage(
 
     The tokens of its inner words must be those of the text, as must all characters of
     its first and last word, which may be parts of words: tokens there depend on what
-    stands beside them, such as a comma. White space does not count, nor does whatever
-    the tokenizer makes alike, such as upper and lower case. One of two words, and a
-    passage of one word, is found only where its tokens are those of the word between
-    spaces.
+    stands beside them, such as a comma. White space is ignored, and so is any
+    difference that the tokenizer removes, such as that between upper and lower case.
+    One of two words, and a passage of one word, is found only where its tokens are
+    those of the word between spaces.
 
     Args:
       reader: reads the split.

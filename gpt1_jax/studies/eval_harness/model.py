@@ -173,12 +173,13 @@ class RunLM(TemplateLM):
         begins with one.
 
         Both are encoded as one text, since the spelling of a word depends on what
-        follows. Where the context ends inside a word, lm_eval's own cut, by the number
-        of tokens that the context has by itself, can be anywhere. Then the tokens that
-        the continuation has by itself are scored, as after the bracket in "(" and
-        "a)"; but between two letters, as in "un" and "ited", or if the text does not
-        end with those tokens, the word is scored whole. So nothing of a continuation
-        is lost, and all continuations of a context have the same scored along.
+        follows. If the context ends inside a word, lm_eval's own cut, which counts the
+        tokens that the context has by itself, may fall anywhere. Then the tokens that
+        the continuation has by itself are scored, as after the bracket in "(" and "a)";
+        but between two letters, as in "un" and "ited", or if the text does not end with
+        those tokens, the word is scored whole. So no part of a continuation is lost,
+        and every continuation of a context is scored with the same part of that
+        context.
         """
         check_value(_REQUEST, str, context)
         check_value(_REQUEST, str, continuation)
@@ -272,7 +273,7 @@ class RunLM(TemplateLM):
         disable_tqdm: bool = False,
         **kwargs: Any,
     ) -> list[tuple[float, bool]]:
-        """Scores tokens behind others; only what has texts is kept in the cache.
+        """Scores tokens that follow others; caches only requests that have texts.
 
         The last of them is not read, so at most `max_seq_len` can be scored.
         """

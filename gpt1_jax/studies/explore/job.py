@@ -78,7 +78,7 @@ def _lines(config: ExploreConfig) -> list[Word]:
 
 
 def _names(config: ExploreConfig) -> tuple[str, ...]:
-    """The runs' folders, without those above them where that tells them apart."""
+    """The names of the runs' folders or, if two are the same, their paths."""
     names = tuple(locate_run(folder).name for folder in config.folders)
     return names if len(set(names)) == len(names) else config.folders
 
@@ -117,9 +117,9 @@ def _explore(
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
-    """A token for people: with a dot behind it if it does not end a word.
+    """A token for people: a dot follows it if it does not end a word.
 
-    Where tokens mark the beginnings of words, if anything, there is no dot.
+    There are no dots if tokens do not mark the ends of words.
     """
     if token == tokenizer.newline_id:
         return "↵"

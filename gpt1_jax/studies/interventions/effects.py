@@ -1,8 +1,8 @@
 """Effects of components: each is replaced alone, all of them in one batched program.
 
 A component is a head, the attention or the MLP of a layer, or a layer's input at one
-position. What its effect is measured on is the difference D between the
-log-probabilities of two answers, nats.
+position. Its effect is measured on D, the difference between the log-probabilities of
+two answers, in nats.
 """
 
 import functools
@@ -140,8 +140,8 @@ def find_effects(
       model: configuration of a Transformer.
       vocab_size: the vocabulary without special tokens, which get no probability.
       params: the model's parameters.
-      pairs: the two answers to each prompt: what is scored of them is behind their
-        context, from the first token on in which they differ.
+      pairs: the two answers to each prompt, scored after their context, from the first
+        token in which they differ.
       clean: the same answers after clean prompts of as many tokens, for patching.
       method: "zero": a component gives zeros; "mean": its mean over all tokens of all
         answers; "patch": what it gives after the clean prompt.
@@ -209,7 +209,7 @@ def _batches(
 
 
 def _first_scored(pair: Pair) -> int:
-    """The first token in which two answers differ, as what is before scores alike."""
+    """The first token in which two answers differ; those before it score the same."""
     same = common_length(pair[0].ids, pair[1].ids)
     return max(1, same, pair[0].num_context)
 

@@ -125,7 +125,7 @@ def _mean(name: str, error_name: str, values: np.ndarray) -> dict[str, float | N
 
 
 def _lines(prompts: Prompts, effects: Effects) -> Iterator[dict[str, Any]]:
-    """For each pair what it is, D, and the effect of each head."""
+    """A record for each pair: what it is, D, and the effect of each head."""
     heads = effects.heads - effects.base[:, None, None]
     for number, example in enumerate(prompts.examples):
         yield {

@@ -29,7 +29,7 @@ class Prompts(NamedTuple):
         ]
 
     def content_digest(self) -> str:
-        """That of the token ids and of what is scored."""
+        """The content digest of the token ids and of where they are scored."""
         windows = [window.content for window in self.all_windows]
         return content_digest([f"{len(self.pairs)}", *windows])
 

@@ -144,7 +144,7 @@ def _compared(
                 raise UserError(
                     f"In the {_others(used, judged)}, {name} is "
                     f"{column[fitted][0]:g} for all words, so a model that is fitted "
-                    "to them can say nothing of words for which it is not."
+                    "to them cannot judge words for which it differs."
                 )
     return used, splits
 

@@ -66,7 +66,7 @@ class TimedWords:
     tokens: Sequence[tuple[int, int, int]]
 
     def content_digest(self) -> str:
-        """That of the rows and of the tokens."""
+        """The content digest of the rows and of the tokens."""
         windows = [window.content for window in self.all_windows]
         return content_digest([json.dumps([*self.rows]), *windows])
 
@@ -147,8 +147,8 @@ def _read_table(
 def _follow_contexts(rows: Sequence[dict[str, Any]]) -> None:
     """Finds the sentences of rows that have texts of their own, in any order.
 
-    A row goes on with the sentence whose words so far are the most of its text, and
-    each sentence goes on once: several may begin with the same words.
+    A row continues the sentence that already holds the most of its text. Each sentence
+    is continued once, since several may begin with the same words.
     """
     so_far: dict[bytes, collections.deque[str]] = {}  # by the digest of its words
     for row in sorted(rows, key=lambda row: len(row["context"].split())):
@@ -251,7 +251,7 @@ def _compare_words(
 def _reason(
     row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], exclude: Sequence[str]
 ) -> str:
-    """Why a word is left out, with the words before that there are; "" if it is not."""
+    """The reason to leave out a word, given those before it; "" if there is none."""
     if row["time"] is None:
         return NO_TIME
     if PUNCTUATION in exclude and not _CORE.fullmatch(row["word"]):
@@ -299,7 +299,7 @@ def _read_as_stories(
 def _read_alone(
     rows: Sequence[dict[str, Any]], tokenizer: Tokenizer
 ) -> tuple[list[ReadingWindow], list[tuple[int, int, int]]]:
-    """The same, where each row's word is read after the row's own text."""
+    """The same, if each row's word is read after that row's own text."""
     made = ContextWindows(tokenizer)
     tokens = []
     for row in rows:

@@ -116,7 +116,7 @@ def run(config: VerifyConfig, workdir: str) -> None:
     if wrong:
         raise UserError(
             f"NOT verified: {len(wrong)} of {counted(len(members), 'folder')}: "
-            f"{', '.join(wrong)}. What is wrong is above."
+            f"{', '.join(wrong)}. The problems are listed above."
         )
     say(_conclusion(members, config.table))
 
@@ -146,8 +146,8 @@ def _find_members(name: str) -> list[epath.Path]:
 def _refuse_irregular(folder: epath.Path) -> None:
     """Refuses files that could never end, before anything is read.
 
-    Links are as good as what they lead to. Hidden files, such as those of git, and what
-    the user has put into a run folder are not read and not looked at.
+    Links count as their targets. Hidden files, such as those of git, and the user's own
+    files in a run folder are neither read nor looked at.
 
     Raises:
       UserError: naming a pipe or a device, or a file that is too large.
@@ -186,8 +186,8 @@ def _refuse_file(path: str) -> None:
         most = min(most, _LARGEST_JSON)
     if status.st_size > most:
         raise UserError(
-            f"{path} has {status.st_size:,} bytes, more than the {most:,} that are "
-            "read of such a file here."
+            f"{path} has {status.st_size:,} bytes; at most {most:,} are read of such a "
+            "file here."
         )
 
 
@@ -508,7 +508,7 @@ def _compare(
 ) -> list[str]:
     """Adds to the rows of a member where they differ from the table of its training.
 
-    That is the one, of the tables in the file `name`, with the most of its states.
+    Of the tables in the file `name`, that is the one with the most of its states.
 
     Returns:
       The problems of the folder itself.

@@ -28,7 +28,7 @@ class InputConfig(ReadingConfig, AnalysisConfig):
     """The keys that both share: the file of words."""
 
     writes_folder = False
-    # What only one of them has as a key, with the value that changes nothing.
+    # Keys that only one of them has, with the values that change nothing.
     text, lines_column = "", ""
     rows, punctuation = "words", "with_word"
 

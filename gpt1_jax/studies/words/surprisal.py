@@ -52,8 +52,8 @@ def check_columns(config: SurprisalConfig, word: Word) -> None:
         added.add(ATTRIBUTES)
     if name := next((name for name in word.cells if name in added), ""):
         raise UserError(
-            f"{config.input} has a column {name!r} already, the name of one that would "
-            "be added; rename it."
+            f"{config.input} has a column {name!r} already, and the results add one of "
+            "this name; rename it."
         )
 
 

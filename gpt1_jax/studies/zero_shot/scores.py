@@ -19,11 +19,12 @@ from gpt1_jax.tasks.metrics import auc, best_threshold, score_predictions
 from gpt1_jax.tasks.uncertainty import bootstrap_error, standard_error
 
 _NOTE = (
-    "All values are x 100. A score stands with its standard error: binomial for an "
+    "All values are x 100. Each score has its standard error: binomial for an "
     "accuracy, bootstrapped for others, and without the uncertainty of a threshold "
     "chosen on other examples. The relative score of Figure 2 (right) is (score - "
-    "chance) / (best before - chance), where the best before is what was published "
-    "before GPT-1, on other splits for some tasks and with training on the task."
+    "chance) / (best before - chance), where the best before is the best score "
+    "published before GPT-1, on other splits for some tasks and with training on the "
+    "task."
 )
 _LABEL = "relative score ± standard error\n(0: chance, 1: best published before)"
 

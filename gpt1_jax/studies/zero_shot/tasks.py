@@ -265,8 +265,8 @@ def load_answers(
     if train and len(set(train.labels.tolist())) == 1:
         raise UserError(
             f"All {len(train.labels):,} examples of {task.task.name}:"
-            f"{train.split} have the same label, and the threshold is chosen between "
-            "two; take more of them."
+            f"{train.split} have the same label, but the threshold is chosen between "
+            "two labels; take more examples."
         )
     return load(task.splits)._replace(threshold_on=train)
 
