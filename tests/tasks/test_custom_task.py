@@ -400,7 +400,7 @@ def test_training_file_that_is_missing_is_refused(tmp_path):
 
 
 def test_a_name_of_the_papers_is_not_ones_own():
-    with pytest.raises(UserError, match=r"custom\.name='mrpc' is the name of a "):
+    with pytest.raises(UserError, match=r"custom\.name='mrpc' is the name of one "):
         select_tasks(custom_config(custom__name="mrpc"))
 
 
