@@ -2,8 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Mapping
-from typing import Any
+from collections import defaultdict
 
 from gpt1_jax.config import JOBS, usage
 from gpt1_jax.config.checks import CONTENT, FREE, MACHINE
@@ -13,44 +12,86 @@ from gpt1_jax.config.keys import Description, describe_keys
 _HEAD = """\
 # Configuration keys
 
-All keys of all jobs: the value that a key has unless a preset or you set another, the
-values that it takes, and its meaning. `--config=configs/NAME.py:PRESET --help` prints
-the keys of a job with the values of a preset. This page is made from the fields in
-`gpt1_jax/config/` and `gpt1_jax/studies/*/config.py`, by `docs/make_configuration.py`.
+The keys of all jobs: the value that each has unless a preset or you set another, its
+meaning, and limits that are not obvious. Keys that an earlier job explains stand at the
+end of a job, with their values. `--config.KEY=VALUE` sets a key;
+`--config=configs/NAME.py:PRESET --help` prints all of a job and preset.
 
-A run resumes only with the values that it began with. Some keys are exceptions: those
-that *may change*; those that may name *the same content* by another path; and those *of
-the machine*, which are never read from a run folder.
+A run resumes only with the values that it began with. Exceptions are keys that *may
+change*, keys that may name *the same content* by another path, and keys *of the
+machine*, which are never read from a run folder.
+
+(Made by `docs/make_configuration.py` from the fields in `gpt1_jax/config/` and
+`gpt1_jax/studies/*/config.py`.)
 """
 _ON_RESUME = {
     FREE: "may change",
     CONTENT: "the same content",
     MACHINE: "of the machine",
 }
+_OBVIOUS = (
+    r"positive|not be negative|at most [12],\d{3},\d{3}|the lowest and"
+    r"|different names"
+)
 
 
 def make_page() -> str:
     """The page as Markdown."""
     parts = [_HEAD]
+    explained: dict[str, str] = {}  # the text of a key -> the first job that has it
     for job, each in JOBS.items():
         values = flatten(usage.defaults(job, ""))
-        keys = describe_keys(each.config_class())
-        lines = [_line(key, values) for key in keys if key.key.name in values]
+        lines, elsewhere = [], defaultdict(list)
+        for described in describe_keys(each.config_class()):
+            name = described.key.name
+            if name == "job" or name not in values:
+                continue
+            value = f"`{name}={values[name]!r}`"
+            text = f"{name}: {_text(described)}"
+            first = explained.setdefault(text, job)
+            if first == job:
+                lines.append(_wrapped(f"- {value}: {_text(described)}"))
+            else:
+                elsewhere[first].append(value)
+        for first, listed in elsewhere.items():
+            shared = f"As under [{first}](#{first}): {', '.join(listed)}."
+            lines.append(_wrapped(f"- {shared}"))
         parts.append("\n".join([f"## {job}\n", *lines, ""]))
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _line(described: Description, values: Mapping[str, Any]) -> str:
+def _text(described: Description) -> str:
+    """What a key means, its limits, and what resuming allows."""
     key, comment = described.key, described.comment
-    resumed = [text for mark, text in _ON_RESUME.items() if mark in key.marks]
     if re.match(r"[a-z]+\b", comment):
         comment = comment[0].upper() + comment[1:]
-    taken = "; ".join([described.values, *(f"*{each}*" for each in resumed)])
-    sentences = [comment, taken[0].upper() + taken[1:]]
-    text = " ".join(f"{each.removesuffix('.')}." for each in sentences if each)
+    resumed = [f"*{text}*" for mark, text in _ON_RESUME.items() if mark in key.marks]
+    taken = "; ".join([*_limits(described), *resumed])
+    sentences = [comment, taken[:1].upper() + taken[1:]]
+    return " ".join(f"{each.removesuffix('.')}." for each in sentences if each)
+
+
+def _limits(described: Description) -> list[str]:
+    """What neither the default, the comment nor common sense says of the values."""
+    words = [each for each in re.findall(r'"([^"]*)"', described.values) if each]
+    if words:
+        said = all(f'"{each}"' in described.comment for each in words)
+        return [] if said else [" or ".join(f'"{each}"' for each in words)]
+    limits = []
+    for must in described.values.split(", must ")[1:]:
+        short = re.split(r"[:;] |,? (?:as|which|such as) |, or ", must)[0]
+        short = re.sub(r"^(be|lie|name) ", "", short).replace("given", "required")
+        endings = re.findall(r"\.\w+", short) if short.startswith("end in") else []
+        said = [each for each in endings if each in described.comment]
+        if not ((said and said == endings) or re.match(_OBVIOUS, short)):
+            limits.append(short.replace("end in", "ends in"))
+    return limits
+
+
+def _wrapped(text: str) -> str:
     return "\n".join(
         textwrap.wrap(
-            f"- `{key.name}={values[key.name]!r}`: {text}",
+            text,
             99,
             subsequent_indent="  ",
             break_long_words=False,
