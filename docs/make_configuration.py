@@ -82,8 +82,8 @@ def _limits(described: Description) -> list[str]:
         short = re.split(r"[:;] |,? (?:as|which|such as) |, or ", must)[0]
         short = re.sub(r"^(be|lie|name) ", "", short).replace("given", "required")
         endings = re.findall(r"\.\w+", short) if short.startswith("end in") else []
-        said = [each for each in endings if each in described.comment]
-        if not ((said and said == endings) or re.match(_OBVIOUS, short)):
+        shown = [each for each in endings if each in described.comment]
+        if not ((shown and shown == endings) or re.match(_OBVIOUS, short)):
             limits.append(short.replace("end in", "ends in"))
     return limits
 
