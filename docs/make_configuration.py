@@ -2,7 +2,8 @@
 
 import re
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
+from typing import Any, NamedTuple
 
 from gpt1_jax.config import JOBS, usage
 from gpt1_jax.config.checks import CONTENT, FREE, MACHINE
@@ -14,7 +15,7 @@ _HEAD = """\
 
 The keys of all jobs: the value that each has unless a preset or you set another, its
 meaning, and limits that are not obvious. Keys that an earlier job explains stand at the
-end of a job, with their values. `--config.KEY=VALUE` sets a key;
+end of a job, with the values that differ there. `--config.KEY=VALUE` sets a key;
 `--config=configs/NAME.py:PRESET --help` prints all of a job and preset.
 
 A run resumes only with the values that it began with. Exceptions are keys that *may
@@ -38,26 +39,59 @@ _OBVIOUS = (
 def make_page() -> str:
     """The page as Markdown."""
     parts = [_HEAD]
-    explained: dict[str, str] = {}  # the text of a key -> the first job that has it
+    explained: dict[str, _Explained] = {}  # the text of a key -> where it stands
     for job, each in JOBS.items():
         values = flatten(usage.defaults(job, ""))
         lines, elsewhere = [], defaultdict(list)
         for described in describe_keys(each.config_class()):
             name = described.key.name
-            if name == "job" or name not in values:
+            skipped = name == "job" or (name == "preset" and explained)
+            if skipped or name not in values:
                 continue
-            value = f"`{name}={values[name]!r}`"
-            text = f"{name}: {_text(described)}"
-            first = explained.setdefault(text, job)
-            if first == job:
-                lines.append(_wrapped(f"- {value}: {_text(described)}"))
+            here = _Explained(job, name, values[name])
+            place = explained.setdefault(f"{name}: {_text(described)}", here)
+            if place is here:
+                lines.append(_wrapped(f"- {here.default}: {_text(described)}"))
             else:
-                elsewhere[first].append(value)
-        for first, listed in elsewhere.items():
-            shared = f"As under [{first}](#{first}): {', '.join(listed)}."
-            lines.append(_wrapped(f"- {shared}"))
+                elsewhere[place.job].append((place, here))
+        for first, pairs in elsewhere.items():
+            known = [each for each in explained.values() if each.job == first]
+            lines.append(_wrapped(f"- {_shared(first, known, pairs)}"))
         parts.append("\n".join([f"## {job}\n", *lines, ""]))
     return "\n".join(parts).rstrip() + "\n"
+
+
+class _Explained(NamedTuple):
+    """A key of a job, with its default there."""
+
+    job: str
+    name: str
+    value: Any
+
+    @property
+    def section(self) -> str:
+        return self.name.rpartition(".")[0]
+
+    @property
+    def default(self) -> str:
+        return f"`{self.name}={self.value!r}`"
+
+
+def _shared(
+    first: str, known: list[_Explained], pairs: list[tuple[_Explained, _Explained]]
+) -> str:
+    """The keys that an earlier job explains: whole sections by name, other values."""
+    count = Counter(place.section for place, _ in pairs)
+    whole = Counter(each.section for each in known)
+    names = [
+        f"`{here.section}.*`"
+        if here.section and 1 < count[here.section] == whole[here.section]
+        else f"`{here.name}`"
+        for _, here in pairs
+    ]
+    text = f"As under [{first}](#{first}): {', '.join(dict.fromkeys(names))}."
+    others = [here.default for place, here in pairs if place.value != here.value]
+    return f"{text} Other values: {', '.join(others)}." if others else text
 
 
 def _text(described: Description) -> str:
