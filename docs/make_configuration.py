@@ -32,7 +32,7 @@ _ON_RESUME = {
 }
 _OBVIOUS = (
     r"positive|not be negative|at most [12],\d{3},\d{3}|the lowest and"
-    r"|different names"
+    r"|different names|in \[0, 0\.99999"
 )
 
 
