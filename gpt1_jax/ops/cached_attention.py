@@ -154,12 +154,12 @@ def _attend_in_lanes(
 
 
 def _seen(query: jax.Array, key: jax.Array, padding: jax.Array) -> jax.Array:
-    """Whether a query attends to a key, by their places after so much padding."""
+    """Whether a query attends to a key; places begin with `padding`."""
     return (key >= padding) & may_attend(query - padding, key - padding)
 
 
 def _as_float32(x: jax.Array) -> jax.Array:
-    """Of float32, or of bfloat16's bits, which are the upper half of float32's."""
+    """Widens bfloat16's bits, the upper half of float32's; leaves float32 as it is."""
     if x.dtype == jnp.float32:
         return x
     return jax.lax.bitcast_convert_type(x.astype(jnp.uint32) << 16, jnp.float32)
