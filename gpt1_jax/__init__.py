@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpt1_jax.scripting import RunResult
     from gpt1_jax.trained_model import TrainedModel
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 
 class _NothingElse:

@@ -213,7 +213,7 @@ def _find_trackers(config: JobConfig) -> None:
 def _join(config: JobConfig, workdir: str) -> None:
     """Joins the other processes, if there are any; together they check the run."""
     from gpt1_jax.parallel import devices, join
-    from gpt1_jax.runs.processes import check_processes
+    from gpt1_jax.runs.agreement import check_processes
 
     waits = getattr(config, "distributed", None)  # None: a job for one process
     if waits is not None:

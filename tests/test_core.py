@@ -176,7 +176,7 @@ def assert_only_the_core_was_loaded(folder, printed, capsys):
 @pytest.mark.slow
 def test_the_tests_of_the_core_pass(run):
     some = (
-        *("config", "data/test_documents.py", "data/test_files.py", "jobs"),
+        *("config", "data/test_named_texts.py", "data/test_files.py", "jobs"),
         *("ops/test_dropout.py", "runs/test_records.py", "training/test_fit.py"),
     )
     run("-m", "pytest", "-q", "-n", "0", "-x", *(f"tests/{name}" for name in some))

@@ -87,7 +87,7 @@ WRITING = {
 }  # fmt: skip
 
 # Where a whole path is a pattern, as the user has written it; else `files.find_files`.
-PATTERNS = {"data/documents.py": {"glob"}, "data/files.py": {"glob"}}
+PATTERNS = {"data/named_texts.py": {"glob"}, "data/files.py": {"glob"}}
 
 
 def room(parts):

@@ -47,8 +47,8 @@ from benchmarks import harness
 from benchmarks.paper_model import load_config
 from gpt1_jax.config import load
 from gpt1_jax.config.pretrain import PretrainConfig
-from gpt1_jax.data.documents import cut_blocks
 from gpt1_jax.data.encoder import Block, encode_blocks
+from gpt1_jax.data.named_texts import cut_blocks
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
 
@@ -248,11 +248,11 @@ def write_files(folder: Path, flags: argparse.Namespace) -> dict[str, Any]:
 
 def read_once(path: Path, folder: Path, flags: argparse.Namespace) -> dict[str, float]:
     """Only reads a file, as `prepare_once` does twice."""
-    from gpt1_jax.data.documents import text_documents
+    from gpt1_jax.data.named_texts import texts_in_files
 
     del folder, flags
     before = _peak_bytes()
-    (document,) = text_documents(str(path), "--texts", "text")
+    (document,) = texts_in_files(str(path), "--texts", "text")
     reply = _measured(document.read_digest)
     reply["peak_bytes"] -= before
     return reply

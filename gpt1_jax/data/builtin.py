@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpt1_jax.config.sections import DataConfig
-from gpt1_jax.data.documents import Document
 from gpt1_jax.data.files import files_below, write_whole
+from gpt1_jax.data.named_texts import NamedText
 
 PACKAGES = ("numpy", "scipy", "jax", "flax", "optax", "matplotlib")
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -25,18 +25,18 @@ _NOT_DOCUMENTATION = {"site-packages", "test", "tests", "idlelib"}
 
 def find_text(
     config: DataConfig, cache_dir: Path, say: Callable[[str], None]
-) -> tuple[list[Document], list[Document]]:
+) -> tuple[list[NamedText], list[NamedText]]:
     """The documentation on this machine; none of it is named for validation."""
     del config
-    return builtin_documents(cache_dir, say), []
+    return builtin_texts(cache_dir, say), []
 
 
-def builtin_documents(cache_dir: Path, say: Callable[[str], None]) -> list[Document]:
+def builtin_texts(cache_dir: Path, say: Callable[[str], None]) -> list[NamedText]:
     """The documentation of Python and of the installed scientific packages.
 
     Language reference topics and the docstrings found in the sources of the
     standard library, numpy, scipy, jax and more: English prose, about 10 MB. They
-    are collected once into a JSON file under `cache_dir`, one document per module.
+    are collected once into a JSON file under `cache_dir`, one text per module.
 
     Args:
       cache_dir: the cache folder.
@@ -60,7 +60,7 @@ def builtin_documents(cache_dir: Path, say: Callable[[str], None]) -> list[Docum
         write_whole(path, json.dumps(texts, indent=0))
 
     return [
-        Document(name, label, len(text), functools.partial(iter, [text]))
+        NamedText(name, label, len(text), functools.partial(iter, [text]))
         for name, text in sorted(texts.items())
     ]
 

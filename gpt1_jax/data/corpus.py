@@ -1,9 +1,9 @@
-"""Turns documents into token shards on disk, once, and finds them again.
+"""Turns named texts into token shards on disk, once, and finds them again.
 
 A prepared corpus is a folder, named by a digest of its tokenizer and of the names and
-stamps of its documents. It is written under a temporary name and renamed once it is
+stamps of its texts. It is written under a temporary name and renamed once it is
 complete, so any folder with its final name is complete. A folder that was damaged later
-is made again. A first run reads each document twice: first to compute its content
+is made again. A first run reads each text twice: first to compute its content
 digest and to train the tokenizer, then to tokenise it. Later runs read none.
 """
 
@@ -20,13 +20,6 @@ from typing import TypeVar
 import numpy as np
 
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig, default_cache_dir
-from gpt1_jax.data.documents import (
-    Document,
-    HeldOut,
-    hold_out,
-    is_near,
-    shared_texts,
-)
 from gpt1_jax.data.encoder import Block, encode_blocks
 from gpt1_jax.data.files import (
     check_writable,
@@ -36,6 +29,13 @@ from gpt1_jax.data.files import (
     locate,
     remove_partial,
     whole_folder,
+)
+from gpt1_jax.data.named_texts import (
+    HeldOut,
+    NamedText,
+    hold_out,
+    is_near,
+    shared_texts,
 )
 from gpt1_jax.data.owner import exclusive
 from gpt1_jax.data.progress import Bar, show_line
@@ -96,7 +96,7 @@ def prepare_corpus(
                 shared, cached, named, cache, is_main, tell, progress
             )
         with exclusive(cache, tell):  # where the built-in text is collected
-            train, valid = find_documents(data, cache, tell)
+            train, valid = find_texts(data, cache, tell)
         texts = _Texts(data, train, valid)
         place = _find_tokenizer(tokenizer, own_tokenizer, texts, cache, cached, tell)
         encoder = load_tokenizer(place)
@@ -109,7 +109,7 @@ def prepare_corpus(
 
 
 class _Texts:
-    """The documents of a corpus, and which of them are for validation.
+    """The texts of a corpus, and which of them are for validation.
 
     Args:
       data: the section that names them.
@@ -121,14 +121,16 @@ class _Texts:
       identity: what tokens and split depend on; known before anything is read.
     """
 
-    def __init__(self, data: DataConfig, train: list[Document], valid: list[Document]):
+    def __init__(
+        self, data: DataConfig, train: list[NamedText], valid: list[NamedText]
+    ):
         self.data, self._train, self._valid = data, train, valid
         names = ([(each.name, each.stamp) for each in part] for part in (train, valid))
         self.identity = [*names, 0 if valid else data.valid_fraction]
         self._is_divided = bool(valid) or any(each.divides for each in train)
 
-    def divide(self, room: int = 0) -> tuple[list[Document], list[Document]]:
-        """The documents for training and, unless they divide themselves, validation.
+    def divide(self, room: int = 0) -> tuple[list[NamedText], list[NamedText]]:
+        """The texts for training and, unless they divide themselves, validation.
 
         Args:
           room: as of `hold_out`, which may read them.
@@ -171,22 +173,22 @@ def _cache_key(*parts: object) -> str:
 
 # The sources that `config.data.source` names. Each function takes the configuration of
 # the data, the cache folder, and a function that shows a line to the user. It returns
-# the documents for training and, if they are named separately, for validation. It
+# the texts for training and, if they are named separately, for validation. It
 # refuses what does not exist, and text that is named for both.
 SOURCES = {
-    "text": "gpt1_jax.data.documents:find_text",  # files of text or of records
+    "text": "gpt1_jax.data.named_texts:find_text",  # files of text or of records
     "builtin": "gpt1_jax.data.builtin:find_text",  # the documentation on this machine
     "tfds": "gpt1_jax.data.tfds:find_text",  # a TensorFlow Datasets corpus
     "tokens": "gpt1_jax.data.token_files:find_tokens",  # made by other programs
 }
 
 
-def find_documents(
+def find_texts(
     config: DataConfig, cache_dir: Path, say: Say
-) -> tuple[list[Document], list[Document]]:
-    """Finds the documents for training and, if named separately, for validation.
+) -> tuple[list[NamedText], list[NamedText]]:
+    """Finds the texts for training and, if named separately, for validation.
 
-    A document is one file, one module's docstrings, or a range of a dataset's rows.
+    A text is one file, one module's docstrings, or a range of a dataset's rows.
 
     Args:
       config: the source, which is one of `SOURCES`, and its input.
@@ -194,7 +196,7 @@ def find_documents(
       say: shows a line to the user.
 
     Raises:
-      FileNotFoundError, ValueError: if they do not exist, or a document is named for
+      FileNotFoundError, ValueError: if they do not exist, or a text is named for
         both.
     """
     find_text = find_named(
@@ -234,8 +236,8 @@ def _find_tokenizer(
 
     def make(folder: Path) -> None:
         train, valid = texts.divide(room=int(config.train_megabytes * 1e6))
-        for document in valid:  # before long work
-            document.read_digest()
+        for each in valid:  # before long work
+            each.read_digest()
         case = (
             "in lower case, as the paper's; --config.tokenizer.lowercase=False keeps "
             "capitals"
@@ -256,18 +258,18 @@ def _find_tokenizer(
     return folder
 
 
-def _training_lines(documents: Sequence[Document], megabytes: float) -> Iterator[str]:
-    """Lines of documents in a fixed random order, up to `megabytes`.
+def _training_lines(texts: Sequence[NamedText], megabytes: float) -> Iterator[str]:
+    """Lines of texts in a fixed random order, up to `megabytes`.
 
-    Every document is read to its end, even beyond `megabytes`, unless it has been read
+    Every text is read to its end, even beyond `megabytes`, unless it has been read
     before. So an unreadable one is found before training begins, and all content
     digests are known.
     """
     left = megabytes * 1e6
-    for index in np.random.default_rng(0).permutation(len(documents)):
-        if left <= 0 and documents[index].is_read():
+    for index in np.random.default_rng(0).permutation(len(texts)):
+        if left <= 0 and texts[index].is_read():
             continue
-        for block in documents[index].blocks():
+        for block in texts[index].blocks():
             if left > 0 and not isinstance(block, HeldOut):
                 text = clean(block)
                 left -= len(text)
@@ -286,12 +288,12 @@ def _write_corpus(
 ) -> None:
     """Writes the token ids of both splits and their record.
 
-    If there are no documents for validation, the end of the text is held out.
+    If there are no texts for validation, the end of the text is held out.
     """
     data, (train, valid) = texts.data, texts.divide()
-    for document in (*valid, *train):
-        document.check(tokenizer)
-    length = sum(document.length for document in (*train, *valid))
+    for each in (*valid, *train):
+        each.check(tokenizer)
+    length = sum(each.length for each in (*train, *valid))
     tokens: collections.Counter[str] = collections.Counter()
     blocks = itertools.chain(_blocks(train, "train"), _blocks(valid, "valid"))
     workers = data.num_workers or os.cpu_count() or 1
@@ -304,9 +306,10 @@ def _write_corpus(
         writer = CorpusWriter(Path(partial), tokenizer.digest, dtype)
         for block, encoded in found:
             writer.add(block.split, *encoded)
-            tokens[block.document] += len(encoded.ids) * (block.split == "train")
+            tokens[block.name] += len(encoded.ids) * (block.split == "train")
             bar.update(min(block.size, length - bar.n))  # blocks may gain a line end
-        num_valid = sum(d.count for d in valid) + sum(d.held_out for d in train)
+        num_valid = sum(each.count for each in valid)
+        num_valid += sum(each.held_out for each in train)
         is_cut = not writer.counts("valid").tokens
         if is_cut:
             if data.valid:
@@ -318,28 +321,28 @@ def _write_corpus(
             num_valid = 1
         shares = writer.counts("train").tokens, writer.counts("valid").tokens
         writer.finish(
-            {"train": sum(document.count for document in train), "valid": num_valid},
-            {document.name: document.read_digest() for document in (*train, *valid)},
-            {document.name: tokens[document.name] for document in train},
+            {"train": sum(each.count for each in train), "valid": num_valid},
+            {each.name: each.read_digest() for each in (*train, *valid)},
+            {each.name: tokens[each.name] for each in train},
             list(_warnings(data, train, valid, shares, is_cut)),
         )
 
 
-def _blocks(documents: Sequence[Document], split: str) -> Iterator[Block]:
-    for document in documents:
-        for text in document.blocks():
-            if isinstance(text, str):
-                size = len(text.encode())
-                to = "valid" if isinstance(text, HeldOut) else split
-                yield Block(document.name, to, str(text), size)
+def _blocks(texts: Sequence[NamedText], split: str) -> Iterator[Block]:
+    for text in texts:
+        for block in text.blocks():
+            if isinstance(block, str):
+                size = len(block.encode())
+                to = "valid" if isinstance(block, HeldOut) else split
+                yield Block(text.name, to, str(block), size)
             else:  # ids of a token file
-                yield Block(document.name, split, text, len(text))
+                yield Block(text.name, split, block, len(block))
 
 
 def _warnings(
     data: DataConfig,
-    train: Sequence[Document],
-    valid: Sequence[Document],
+    train: Sequence[NamedText],
+    valid: Sequence[NamedText],
     tokens: tuple[int, int],
     is_cut: bool,
 ) -> Iterator[str]:

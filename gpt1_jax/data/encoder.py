@@ -28,16 +28,16 @@ _AHEAD = 4  # blocks for each process
 
 
 class Block(NamedTuple):
-    """A block of a document's text, or ids of a token file.
+    """A block of a text, or of the ids of a token file.
 
     Attributes:
-      document: the document's name.
+      name: that of the text.
       split: "train" or "valid".
       text: the text, or the ids [tokens].
-      size: how much of the document it is, for progress.
+      size: how much of the text it is, for progress.
     """
 
-    document: str
+    name: str
     split: str
     text: str | np.ndarray
     size: int = 0

@@ -5,18 +5,18 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gpt1_jax.config.sections import DataConfig
-from gpt1_jax.data.documents import BLOCK_CHARS, Document, HeldOut
+from gpt1_jax.data.named_texts import BLOCK_CHARS, HeldOut, NamedText
 from gpt1_jax.errors import UserError
 
 _HEAD = 1 << 12  # characters that decide whether a document is held out
 
 
 def separate(
-    train: Sequence[Document], valid: Sequence[Document], config: DataConfig
-) -> tuple[list[Document], list[Document]]:
+    train: Sequence[NamedText], valid: Sequence[NamedText], config: DataConfig
+) -> tuple[list[NamedText], list[NamedText]]:
     """The text between the marks in files, and what of it is held out.
 
-    Each file remains one named `Document`, so that its documents, perhaps millions, are
+    Each file remains one `NamedText`, so that its documents, perhaps millions, are
     never listed. Their own text decides which are held out, so equal documents stay
     together, whatever their neighbours and their file.
 
@@ -49,19 +49,19 @@ def separate(
 
 
 def _separated(
-    document: Document, mark: str, fraction: float, note: Callable[[str, bool], None]
-) -> Document:
+    file: NamedText, mark: str, fraction: float, note: Callable[[str, bool], None]
+) -> NamedText:
     """The documents of a file, a fraction of which are `HeldOut`.
 
     Args:
-      document: the file.
+      file: its text.
       mark: what stands between its documents.
       fraction: the share to hold out.
       note: told its name and whether it holds the mark, once it is read.
     """
     made = dataclasses.replace(
-        document,
-        stamp=f"{document.stamp}-{mark}-{fraction}",
+        file,
+        stamp=f"{file.stamp}-{mark}-{fraction}",
         may_be_blank=True,
         divides=fraction > 0,
     )
@@ -69,7 +69,7 @@ def _separated(
     def chunks() -> Iterator[str]:
         numbers, marks, is_held, begins = [0, 0], -1, False, True
         kept, held, size = list[str](), list[str](), 0
-        for piece, ends in _pieces(document.chunks(), mark):
+        for piece, ends in _pieces(file.chunks(), mark):
             if begins:
                 head = piece[:_HEAD].strip()
                 is_held = _is_held_out(head, fraction)
@@ -84,7 +84,7 @@ def _separated(
             begins = ends
         yield "".join(kept)
         yield HeldOut("".join(held))
-        note(document.name, marks > 0)
+        note(file.name, marks > 0)
         made.count, made.held_out = numbers
 
     made.chunks = chunks

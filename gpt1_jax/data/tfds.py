@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config.sections import DataConfig
-from gpt1_jax.data.documents import TRAIN_KEY, VALID_KEY, Document
 from gpt1_jax.data.files import file_stamp, files_below, json_digest
+from gpt1_jax.data.named_texts import TRAIN_KEY, VALID_KEY, NamedText
 from gpt1_jax.errors import MissingData, UserError, from_extra
 
-_MAX_DOCUMENTS = 10_000
+_MAX_TEXTS = 10_000
 
 
 class Opened(NamedTuple):
@@ -179,19 +179,19 @@ def _prepare(name: str, data_dir: str, folder: str, say: Callable[[str], None]) 
 
 def find_text(
     config: DataConfig, cache_dir: Path, say: Callable[[str], None]
-) -> tuple[list[Document], list[Document]]:
-    """The documents for training and validation in the splits of `config.data`.
+) -> tuple[list[NamedText], list[NamedText]]:
+    """The texts for training and validation in the splits of `config.data`.
 
     Raises:
-      MissingData, ValueError: as `tfds_documents`, or if rows are named for both.
+      MissingData, ValueError: as `tfds_texts`, or if rows are named for both.
     """
     del cache_dir
     train, valid = config.train, config.valid
     feature, folder = config.tfds_feature, config.tfds_data_dir
-    trained = tfds_documents(train, feature, folder, TRAIN_KEY, say)
+    trained = tfds_texts(train, feature, folder, TRAIN_KEY, say)
     if not valid:
         return trained, []
-    held_out = tfds_documents(valid, feature, folder, VALID_KEY, say)
+    held_out = tfds_texts(valid, feature, folder, VALID_KEY, say)
     if shared := shared_rows(train, valid, folder):
         raise UserError(
             f"{TRAIN_KEY}={train!r} and {VALID_KEY}={valid!r} have {shared:,} rows in "
@@ -201,10 +201,10 @@ def find_text(
     return trained, held_out
 
 
-def tfds_documents(
+def tfds_texts(
     spec: str, feature: str, data_dir: str, key: str, say: Callable[[str], None] = print
-) -> list[Document]:
-    """Documents of a dataset, each a range of its rows.
+) -> list[NamedText]:
+    """Texts of a dataset, each a range of its rows.
 
     Args:
       spec: NAME:SPLIT, as `open_dataset` takes it.
@@ -214,7 +214,7 @@ def tfds_documents(
       say: shows a line to the user.
 
     Returns:
-      At most 10,000 documents; each row starts a new line.
+      At most 10,000 texts; each row starts a new line.
 
     Raises:
       MissingData, ValueError: as `open_dataset`, or if there is no such feature.
@@ -231,10 +231,10 @@ def tfds_documents(
         f"{info.full_name}-{split}-{feature}-{len(rows)}-{info.dataset_size}-"
         f"{json_digest(files)}"
     )
-    group = -(-len(rows) // _MAX_DOCUMENTS)
+    group = -(-len(rows) // _MAX_TEXTS)
     row_bytes = info.dataset_size // info.splits.total_num_examples
 
-    def make(start: int) -> Document:
+    def make(start: int) -> NamedText:
         stop = min(start + group, len(rows))
 
         def lines() -> Iterator[str]:
@@ -247,7 +247,7 @@ def tfds_documents(
                 yield text + "\n"
 
         size = (stop - start) * row_bytes
-        return Document(f"{spec}[{start}]", stamp, size, lines, True)
+        return NamedText(f"{spec}[{start}]", stamp, size, lines, True)
 
     return [make(start) for start in range(0, len(rows), group)]
 

@@ -19,14 +19,14 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config.sections import DataConfig
-from gpt1_jax.data.documents import (
+from gpt1_jax.data.files import file_stamp
+from gpt1_jax.data.named_texts import (
     TRAIN_KEY,
     VALID_KEY,
-    Document,
+    NamedText,
     find_files,
     refuse_shared,
 )
-from gpt1_jax.data.files import file_stamp
 from gpt1_jax.data.text import refuse_lfs_pointer
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
@@ -41,7 +41,7 @@ _SHOWN = 40  # characters of a file's text
 
 def find_tokens(
     config: DataConfig, cache_dir: Path, say: Callable[[str], None]
-) -> tuple[list[Document], list[Document]]:
+) -> tuple[list[NamedText], list[NamedText]]:
     """The token files for training and validation that `config.data` names.
 
     Raises:
@@ -50,20 +50,20 @@ def find_tokens(
     """
     del cache_dir
     train, valid = (
-        [TokenDocument(path, key) for path in find_files(paths, key, SUFFIXES)]
+        [TokenFile(path, key) for path in find_files(paths, key, SUFFIXES)]
         for paths, key in ((config.train, TRAIN_KEY), (config.valid, VALID_KEY))
     )
     refuse_shared(train, valid)
-    if {"train", "val"} <= {Path(document.name).stem for document in train}:
+    if {"train", "val"} <= {Path(each.name).stem for each in train}:
         raise UserError(
             f"{TRAIN_KEY}={config.train!r} finds files of both splits, train and val; "
             f"name them with --{TRAIN_KEY}=FILES and --{VALID_KEY}=FILES."
         )
     train[0].say = say
-    return list[Document](train), list[Document](valid)
+    return list[NamedText](train), list[NamedText](valid)
 
 
-class TokenDocument(Document):
+class TokenFile(NamedText):
     """The ids of one token file.
 
     Args:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.model.execution import Execution, Layer
 from gpt1_jax.model.language_model import Output, Params, apply
-from gpt1_jax.ops.cached_attention import cached_attention, empty_memory
+from gpt1_jax.ops.cached_attention import cached_attention, init_layer_cache
 from gpt1_jax.ops.lstm import plain_lstm, zero_state
 
 
@@ -20,7 +20,7 @@ class Cache(NamedTuple):
     """
 
     # One tree of arrays per layer; sequences follow one another along the first axis,
-    # or the last of a `LanesMemory`.
+    # or the last of a `LanesCache`.
     layers: tuple[Any, ...]
     taken: jax.Array  # int32, places taken so far
     padding: jax.Array  # [N] int32, places in front that hold no token
@@ -42,7 +42,7 @@ def init_cache(model: ModelConfig, padding: jax.Array, size: int) -> Cache:
     else:
         head_dim = model.embed_dim // model.num_heads
         shape = (num_seqs, size, model.num_heads, head_dim)
-        layers = tuple(empty_memory(shape, model.dtype) for _ in range(model.depth))
+        layers = tuple(init_layer_cache(shape, model.dtype) for _ in range(model.depth))
     return Cache(layers, jnp.int32(0), padding)
 
 

@@ -33,7 +33,7 @@ from gpt1_jax.parallel.devices import require_memory
 _SMALLEST, _LARGEST_STEP = 32, 128
 # XLA's CPU backend is slow at bfloat16 products with one row.
 _FEWEST_ROWS = {"bfloat16": 2}
-_FEWEST_LANES = 64  # for a `LanesMemory`
+_FEWEST_LANES = 64  # for a `LanesCache`
 _ROUND = 32  # the most tokens drawn before they are copied to the host
 _READ_TOGETHER = 256  # tokens of prompts, padding included, unless one has more
 TOKEN_BYTES = 48  # the least memory of the host for a token that is drawn
@@ -282,7 +282,7 @@ class _State(NamedTuple):
 
 
 def _lanes_suit(model: ModelConfig, num_rows: int) -> bool:
-    """Whether a batch keeps its memory in lanes: with few heads it is no faster."""
+    """Whether a batch keeps its cache in lanes: with few heads it is no faster."""
     lanes = num_rows * model.num_heads
     on_cpu = jax.default_backend() == "cpu"
     return on_cpu and model.kind == "transformer" and lanes >= _FEWEST_LANES
@@ -291,7 +291,7 @@ def _lanes_suit(model: ModelConfig, num_rows: int) -> bool:
 def _laid_out(model: ModelConfig, num_rows: int, cache: Cache) -> tuple[Any, ...]:
     """The layers of a cache, as a batch of so many rows keeps them."""
     if _lanes_suit(model, num_rows):
-        return tuple(in_lanes(memory, model.dtype) for memory in cache.layers)
+        return tuple(in_lanes(layer, model.dtype) for layer in cache.layers)
     return cache.layers
 
 

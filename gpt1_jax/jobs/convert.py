@@ -55,7 +55,7 @@ from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.pretrained import read_pretrained
-from gpt1_jax.runs.steps import each_step, open_steps
+from gpt1_jax.runs.saved_steps import each_step, open_steps
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task

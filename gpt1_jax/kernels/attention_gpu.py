@@ -1,7 +1,7 @@
 """Causal attention as fused kernels for NVIDIA GPUs, dropout included.
 
-No [T, T] array is ever in memory, but for a bit of the dropout mask for each score. On
-a CPU the kernels are interpreted, for tests.
+No [T, T] array is ever in memory except the dropout mask, a bit for each score. On a
+CPU the kernels are interpreted, for tests.
 """
 
 import functools

@@ -147,7 +147,7 @@ def kernels_here(name: str, shape: tuple[int, ...], dtype: DTypeLike) -> Form | 
 def _verdict(facts: Mapping[str, Any], check: Callable[[], str]) -> str:
     """What is wrong with a kernel: as an earlier check found, or found now.
 
-    A file that cannot be written is done without.
+    It does without a file that cannot be written.
     """
     configured = getattr(jax.config, "jax_compilation_cache_dir", None)
     folder = epath.Path(compilation_cache(configured or "")) / _FOLDER
@@ -186,7 +186,7 @@ def _checked(
 ) -> str:
     """Checks a kernel and keeps the verdict.
 
-    Until then the file holds another: that the kernel hung or ended the process.
+    Until it is known, the file says that the kernel hung or ended the process.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     ended = f"it hung or ended the process that checked it on {now}"

@@ -43,7 +43,7 @@ def may_attend(query: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def is_causal(seq_len: int) -> bool:
-    """Whether each of T tokens attends to all before it, as fused kernels have it."""
+    """Whether each of T tokens attends to all before it, as fused kernels assume."""
     return bool((_rule(seq_len) == np.tri(seq_len, dtype=bool)).all())
 
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from gpt1_jax.ops.attention import MASKED_SCORE, may_attend
 from gpt1_jax.ops.products import product
 
-_LANES_BLOCK = 32  # places of a `LanesMemory` that are read together
+_LANES_BLOCK = 32  # places of a `LanesCache` that are read together
 
 
-class Memory(NamedTuple):
+class LayerCache(NamedTuple):
     """Keys and values of the tokens read so far, with room for more.
 
     M = N H: all heads of the first sequence, then those of the next.
@@ -22,31 +22,31 @@ class Memory(NamedTuple):
     values: jax.Array  # [M, S, K]
 
 
-class LanesMemory(Memory):
-    """`Memory` as [S, K, M], for one token at a time on a CPU.
+class LanesCache(LayerCache):
+    """`LayerCache` as [S, K, M], for one token at a time on a CPU.
 
     Its vectors hold the same number of many heads. Those of bfloat16 are kept as bits,
     uint16, since XLA would convert all of them for each token.
     """
 
 
-def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
-    """An empty memory for keys and values; `shape` is (N, S, H, K).
+def init_layer_cache(shape: tuple[int, ...], dtype: str) -> LayerCache:
+    """A layer's cache without tokens; `shape` is (N, S, H, K).
 
-    On a CPU the memory is always float32: XLA would convert all of a bfloat16 memory
-    for each token.
+    On a CPU it is always float32: XLA would convert all of a bfloat16 cache for each
+    token.
     """
     if jax.default_backend() == "cpu":
         dtype = "float32"
     num_seqs, size, num_heads, head_dim = shape
     rows = num_seqs * num_heads, size, head_dim
-    return Memory(jnp.zeros(rows, dtype), jnp.zeros(rows, dtype))
+    return LayerCache(jnp.zeros(rows, dtype), jnp.zeros(rows, dtype))
 
 
-def in_lanes(memory: Memory, dtype: str) -> LanesMemory:
+def in_lanes(cache: LayerCache, dtype: str) -> LanesCache:
     """The same keys and values of `dtype`, with room for whole blocks of places."""
-    room = (0, 0), (0, -memory.keys.shape[1] % _LANES_BLOCK), (0, 0)
-    return LanesMemory(*(_turned(jnp.pad(x.astype(dtype), room)) for x in memory))
+    room = (0, 0), (0, -cache.keys.shape[1] % _LANES_BLOCK), (0, 0)
+    return LanesCache(*(_turned(jnp.pad(x.astype(dtype), room)) for x in cache))
 
 
 def _turned(x: jax.Array) -> jax.Array:
@@ -60,20 +60,20 @@ def cached_attention(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
-    memory: Memory,
+    cache: LayerCache,
     taken: jax.Array,
     padding: jax.Array,
-) -> tuple[jax.Array, Memory]:
-    """`causal_attention` of new tokens to those in memory and to each other.
+) -> tuple[jax.Array, LayerCache]:
+    """`causal_attention` of new tokens to those in the cache and to each other.
 
     Args:
       query, key, value: [N, T, H, K], those of the new tokens; T is 1 in lanes.
-      memory: keys and values of the tokens before them, with room for T more.
-      taken: int32, how many places of the memory are taken.
+      cache: keys and values of the tokens before them, with room for T more.
+      taken: int32, how many places of the cache are taken.
       padding: [N] int32, how many places at its beginning hold no token.
 
     Returns:
-      [N, T, H, K] in the inputs' dtype, and the memory with the new tokens.
+      [N, T, H, K] in the inputs' dtype, and the cache with the new tokens.
     """
     num_seqs, seq_len, num_heads, head_dim = query.shape
     dtype, padding = value.dtype, jnp.repeat(padding, num_heads)  # [M]
@@ -81,27 +81,27 @@ def cached_attention(
         x.swapaxes(1, 2).reshape(-1, seq_len, head_dim) for x in (query, key, value)
     )
 
-    lanes = isinstance(memory, LanesMemory)
-    new = (_turned(x) if lanes else x.astype(memory.keys.dtype) for x in (key, value))
-    memory = type(memory)(
+    lanes = isinstance(cache, LanesCache)
+    new = (_turned(x) if lanes else x.astype(cache.keys.dtype) for x in (key, value))
+    cache = type(cache)(
         *(
             jax.lax.dynamic_update_slice_in_dim(old, x, taken, 0 if lanes else 1)
-            for old, x in zip(memory, new, strict=True)
+            for old, x in zip(cache, new, strict=True)
         )
     )
     if lanes:
-        attended = _attend_in_lanes(query[:, 0], memory, taken, padding)[:, None]
+        attended = _attend_in_lanes(query[:, 0], cache, taken, padding)[:, None]
     else:
-        attended = _attend(query, memory, taken, padding)
+        attended = _attend(query, cache, taken, padding)
     attended = attended.astype(dtype).reshape(num_seqs, num_heads, seq_len, head_dim)
-    return attended.swapaxes(1, 2), memory
+    return attended.swapaxes(1, 2), cache
 
 
 def _attend(
-    query: jax.Array, memory: Memory, taken: jax.Array, padding: jax.Array
+    query: jax.Array, cache: LayerCache, taken: jax.Array, padding: jax.Array
 ) -> jax.Array:
     """[M, T, K] float32, for queries [M, T, K]."""
-    keys, values = memory
+    keys, values = cache
     query = query.astype(keys.dtype)
     scores = product("MTK,MSK->MTS", query, keys) / math.sqrt(query.shape[-1])
     places, padding = jnp.arange(scores.shape[-1]), padding[:, None, None]
@@ -112,15 +112,15 @@ def _attend(
 
 
 def _attend_in_lanes(
-    query: jax.Array, memory: Memory, taken: jax.Array, padding: jax.Array
+    query: jax.Array, cache: LayerCache, taken: jax.Array, padding: jax.Array
 ) -> jax.Array:
-    """[M, K] float32, for one query [M, K] a head, from a `LanesMemory`.
+    """[M, K] float32, for one query [M, K] a head, from a `LanesCache`.
 
     Reads the places that are taken, block by block, and keeps sums that are scaled by
     the highest score so far. Sums over keys' parts and over places are written out,
     because XLA's CPU backend vectorizes only along the last axis.
     """
-    keys, values = memory
+    keys, values = cache
     query = query.T.astype(jnp.float32) / math.sqrt(query.shape[-1])  # [K, M]
 
     def add_block(number: jax.Array, sums: tuple[jax.Array, ...]) -> Any:
@@ -154,12 +154,12 @@ def _attend_in_lanes(
 
 
 def _seen(query: jax.Array, key: jax.Array, padding: jax.Array) -> jax.Array:
-    """Whether a query attends to a key, by their places after so much padding."""
+    """Whether a query attends to a key; places begin with `padding`."""
     return (key >= padding) & may_attend(query - padding, key - padding)
 
 
 def _as_float32(x: jax.Array) -> jax.Array:
-    """Of float32, or of bfloat16's bits, which are the upper half of float32's."""
+    """Widens bfloat16's bits, the upper half of float32's; leaves float32 as it is."""
     if x.dtype == jnp.float32:
         return x
     return jax.lax.bitcast_convert_type(x.astype(jnp.uint32) << 16, jnp.float32)

@@ -37,9 +37,9 @@ def _gated(x: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _gate(x: jax.Array) -> jax.Array:
-    """(1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)), by fewer instructions of a GPU.
+    """(1 + tanh(u)) / 2 = 1 / (1 + e^(-2 u)), in fewer instructions of a GPU.
 
-    There a tanh takes twice as many as an exponential, and a division 2 more than this.
+    A tanh takes twice as many there as an exponential, and a division two more.
     """
     power = jnp.exp(-x * (_LINEAR + _CUBIC * (x * x)))
     root = jax.lax.rsqrt(1 + power)
@@ -48,7 +48,7 @@ def _gate(x: jax.Array) -> jax.Array:
 
 @_gate.defjvp
 def _gate_jvp(primals, tangents):
-    """Written out: of second derivatives, an infinite power times 0 would be NaN."""
+    """Written out, as autodiff's second derivative multiplies infinity by 0."""
     [x], [tangent] = primals, tangents
     gate = _gate(x)
     return gate, (gate - gate * gate) * (_LINEAR + 3 * _CUBIC * (x * x)) * tangent

@@ -166,8 +166,8 @@ def _score_gradients(
         return gradient, gradient
 
     def capped():
-        # Padding is not hidden, which takes instructions, but kept from overflowing:
-        # it meets rows of zeros in one product, the caller cuts it off the other.
+        # Padding is kept from overflowing; hiding it would take instructions. One
+        # product multiplies it by zeros, and the caller cuts it off the other.
         gradient = d_scores(jnp.minimum(scores, vectors[0][:, None]), *vectors)
         return gradient, gradient
 
@@ -251,7 +251,7 @@ def _log_sum_exp(
 
 @_log_sum_exp.defjvp
 def _log_sum_exp_jvp(rows, primals, tangents):
-    """Differentiates by the scores, as not every form has a derivative of its own."""
+    """Differentiates by the scores, since not every form has its own derivative."""
     scores, *operands = primals
     log_sum = _log_sum_exp(scores, rows, *operands)
     probs = jnp.exp(_hide_padding(scores, rows) - log_sum[:, None])
@@ -286,8 +286,8 @@ def _log_sum_exp_in_product(
 def _log_sum_exp_in_one_pass(scores: jax.Array, rows: int) -> jax.Array:
     """Computes maximum and sum together; rescales the sum where the maximum grows.
 
-    That takes two exponentials each time. So the columns are first cut into parts, of
-    which elements in the same place make a group with one maximum and one sum.
+    That takes two exponentials each time. So the columns are first cut into parts, and
+    elements at the same place in each share one maximum and one sum.
     """
     columns = scores.shape[1]
     width = columns // math.gcd(columns, GROUP)

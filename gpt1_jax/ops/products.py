@@ -54,9 +54,9 @@ def dense(
     """x W + b, or an activation of it: [..., I] x [I, O] -> [..., O] of `dtype`.
 
     The product is `matmul`'s. Its sum with b is float32, and so is the activation,
-    whose input is the sum rounded to `dtype`. The backward pass stores one array of
-    gradients, in `dtype`; autodiff would store a float32 one. Of an activation, only
-    the input is kept, no intermediate results.
+    whose input is the sum rounded to `dtype`; only this input is kept for the backward
+    pass. That stores one array of gradients, in `dtype`; autodiff would store a float32
+    one.
     """
     return _dense_fwd(x, kernel, bias, dtype, activation)[0]
 

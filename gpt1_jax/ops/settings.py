@@ -15,11 +15,11 @@ def own_settings() -> Iterator[None]:
     transfers). All of them are JAX's defaults, so that nothing is compiled again for
     them. They hold in the thread that enters, until it leaves.
 
-    Also a decorator of functions. Not of generators: it would end before the first
-    value is asked for.
+    It also decorates functions, but not generators: it would end before the first value
+    is asked for.
 
-    The precision of products, the devices and what looks for NaNs or leaks stay the
-    caller's.
+    The caller keeps the precision of products, the devices, and checks for NaNs or
+    leaks.
     """
     with (
         jax.enable_x64(False),

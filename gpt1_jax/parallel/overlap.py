@@ -27,7 +27,7 @@ from gpt1_jax.parallel.mesh import is_embedding
     meta_fields=["dim", "dtype"],
 )
 @dataclasses.dataclass(frozen=True)
-class Part:
+class LayerPart:
     """A device's part of a parameter that is gathered when its layer runs."""
 
     part: Any  # None if it only says how a parameter is split
@@ -75,7 +75,7 @@ def prepare(
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         dtype = rounded(name)
         if by_layer and any(each.startswith("h_") for each in name.split("/")):
-            return Part(part, dim, dtype)
+            return LayerPart(part, dim, dtype)
         whole = gather(part, dim, dtype)
         if dtype is not None and is_embedding(path):
             return SplitTable(part, whole, part if by_layer else None)
@@ -93,7 +93,7 @@ def sums(grads: Any, dims: Any) -> Any:
     """
 
     def total(grad: Any, dim: int) -> jax.Array:
-        if isinstance(grad, Part):  # `layer_boundary` has summed it
+        if isinstance(grad, LayerPart):  # `layer_boundary` has summed it
             return grad.part
         if isinstance(grad, SplitTable):  # the gradients of lookups have been summed
             sent = grad.sent
@@ -108,7 +108,7 @@ def sums(grads: Any, dims: Any) -> Any:
 
 
 def _is_split(value: Any) -> bool:
-    return isinstance(value, Part | SplitTable)
+    return isinstance(value, LayerPart | SplitTable)
 
 
 # --- layer by layer ------------------------------------------------------------------
@@ -170,8 +170,8 @@ def layer_boundary(
 
     Args:
       h: the activations that the layer reads.
-      params: the layer's parameters, each a `Part` if devices hold parts; {} after the
-        last layer.
+      params: the layer's parameters, each a `LayerPart` if devices hold parts; {} after
+        the last layer.
       later: the parameters of the next layer; {} if there is none.
       softmax: the rows [V, D] of the softmax and `SplitTable.sent`, or None and None.
 
@@ -180,7 +180,7 @@ def layer_boundary(
     """
 
     def whole(param: Any) -> jax.Array:
-        if not isinstance(param, Part):
+        if not isinstance(param, LayerPart):
             return param
         return gather(param.part, param.dim, param.dtype)
 
@@ -190,17 +190,17 @@ def layer_boundary(
 def _layer_boundary_fwd(
     h: jax.Array, params: Any, later: Any, softmax: tuple[Any, Any]
 ) -> Any:
-    def split(param: Any) -> Part:
-        if isinstance(param, Part):
+    def split(param: Any) -> LayerPart:
+        if isinstance(param, LayerPart):
             return dataclasses.replace(param, part=None)
-        return Part(None, -1, None)
+        return LayerPart(None, -1, None)
 
     splits = jax.tree.map(split, params, is_leaf=_is_split)
     return layer_boundary(h, params, later, softmax), splits
 
 
 def _layer_boundary_bwd(splits: Any, grads: Any) -> Any:
-    def send(split: Part, grad: jax.Array) -> Any:
+    def send(split: LayerPart, grad: jax.Array) -> Any:
         if split.dim < 0:
             return grad
         return dataclasses.replace(split, part=_sum_and_split(grad, split.dim))

@@ -44,8 +44,8 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import check_figure, refuse_used
 from gpt1_jax.runs.resume import begin_run
+from gpt1_jax.runs.saved_steps import each_step, open_steps
 from gpt1_jax.runs.scoring_model import scoring_model
-from gpt1_jax.runs.steps import each_step, open_steps
 
 
 class Scorable(Protocol):

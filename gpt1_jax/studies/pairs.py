@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpt1_jax.data.documents import find_files
 from gpt1_jax.data.files import locate
+from gpt1_jax.data.named_texts import find_files
 from gpt1_jax.data.records import cell_text, check_can_read, require_column
 from gpt1_jax.data.text_files import FORMATS, unpacked_name
 from gpt1_jax.data.tokenizers import Tokenizer

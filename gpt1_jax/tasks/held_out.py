@@ -1,4 +1,4 @@
-"""Divides a training file into training and dev examples, by what they are."""
+"""Divides a training file into training and dev examples, by their content."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -123,7 +123,7 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _known_mean(values: np.ndarray) -> np.ndarray:
-    """The mean over the last axis of what is not NaN."""
+    """The mean over the last axis, without NaN."""
     return _ratio(np.nansum(values, axis=-1), np.isfinite(values).sum(axis=-1))
 
 
@@ -377,7 +377,7 @@ def check_numbers(
     examples: Sequence[Example],
     *columns: int,
 ) -> np.ndarray:
-    """The numbers of N examples as an array, [N, *columns].
+    """A number or more for each of N examples, as an array [N, *columns].
 
     Args:
       name: what they are, for messages, such as "predictions".

@@ -291,7 +291,7 @@ class Published:
       dev_split: (number of dev examples, seed) if no training split is published: then
         `sklearn.model_selection.train_test_split` divides the dev split.
       tfds_first_label: TFDS' name of the first label.
-      terms: why the files are not to be had without asking, and whom to ask.
+      terms: why the files must be asked for, and from whom.
       prepare: changes a record before it is checked.
     """
 

@@ -180,7 +180,7 @@ def _bootstrap(
 
 
 def _wilson(right: int, total: int) -> tuple[float, float] | None:
-    """Wilson's 95 % interval of a proportion; None of nothing."""
+    """Wilson's 95 % interval of a proportion; None without examples."""
     if not total:
         return None
     ends = stats.binomtest(int(right), int(total)).proportion_ci(method="wilson")
@@ -188,7 +188,7 @@ def _wilson(right: int, total: int) -> tuple[float, float] | None:
 
 
 def _f1_interval(right: int, either: int) -> tuple[float, float] | None:
-    """The 95 % interval of an F1, 2 right / either; None of nothing.
+    """The 95 % interval of an F1, 2 right / either; None without examples.
 
     It is 2 J / (1 + J) of Jaccard's index J, a proportion: of the examples that have
     the label or get it, those that have and get it.
@@ -230,7 +230,7 @@ def _resampled_counts(
 def reliability(
     labels: np.ndarray, probabilities: np.ndarray
 ) -> list[dict[str, float]]:
-    """How often the model is right, by how sure it is (a reliability diagram).
+    """Accuracy by confidence: a reliability diagram.
 
     Args:
       labels: [N] label numbers, whose predictions are the most probable labels; or

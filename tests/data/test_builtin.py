@@ -5,11 +5,11 @@ import gc
 import pytest
 
 from gpt1_jax.data import builtin
-from gpt1_jax.data.builtin import builtin_documents
-from gpt1_jax.data.documents import Document
+from gpt1_jax.data.builtin import builtin_texts
+from gpt1_jax.data.named_texts import NamedText
 
 
-def text_of(document: Document) -> str:
+def text_of(document: NamedText) -> str:
     return "".join(document.blocks())
 
 
@@ -21,8 +21,8 @@ def test_builtin_documents_are_collected_once(tmp_path, monkeypatch):
         return {"b.module": "Text of b.", "a.module": "Text of a: naïve."}
 
     monkeypatch.setattr(builtin, "_collect_docstrings", collect)
-    first = builtin_documents(tmp_path, print)
-    again = builtin_documents(tmp_path, print)
+    first = builtin_texts(tmp_path, print)
+    again = builtin_texts(tmp_path, print)
     assert len(calls) == 1
     assert set(calls[0]) <= set(builtin.PACKAGES)
     assert [(d.name, d.stamp, d.num_bytes) for d in first] == [
@@ -42,14 +42,14 @@ def test_builtin_documents_leave_nothing_when_interrupted(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(builtin, "_collect_docstrings", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            builtin_documents(tmp_path, print)
+            builtin_texts(tmp_path, print)
     monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: {"a": "Text."})
-    assert [text_of(d) for d in builtin_documents(tmp_path, print)] == ["Text.\n"]
+    assert [text_of(d) for d in builtin_texts(tmp_path, print)] == ["Text.\n"]
 
 
 @pytest.mark.slow
 def test_builtin_documents_are_megabytes_of_text(tmp_path):
-    documents = builtin_documents(tmp_path, print)
+    documents = builtin_texts(tmp_path, print)
     assert all(d.read_digest() for d in documents)
     texts = [text_of(d) for d in documents]
     assert sum(map(len, texts)) > 5_000_000
@@ -128,16 +128,16 @@ def test_builtin_documents_lose_no_signal_to_the_garbage_collector(
         return {"a": "Text."}
 
     monkeypatch.setattr(builtin, "_collect_docstrings", collect)
-    builtin_documents(tmp_path, print)
+    builtin_texts(tmp_path, print)
     assert gc.isenabled()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 3}', "[" * 10**5])
 def test_builtin_documents_damaged_are_collected_again(tmp_path, monkeypatch, content):
     monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: {"a": "Text."})
-    builtin_documents(tmp_path, print)
+    builtin_texts(tmp_path, print)
     (file,) = (tmp_path / "builtin").iterdir()
     file.write_text(content)
     said = []
-    assert [text_of(d) for d in builtin_documents(tmp_path, said.append)] == ["Text.\n"]
+    assert [text_of(d) for d in builtin_texts(tmp_path, said.append)] == ["Text.\n"]
     assert "again" in said[0]

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data import builtin, corpus, documents, encoder, shards, tfds
-from gpt1_jax.data.corpus import find_documents, prepare_corpus
-from gpt1_jax.data.documents import Document
+from gpt1_jax.data import builtin, corpus, encoder, named_texts, shards, tfds
+from gpt1_jax.data.corpus import find_texts, prepare_corpus
+from gpt1_jax.data.named_texts import NamedText
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -132,7 +132,7 @@ def test_prepare_trains_a_tokenizer_of_the_wanted_size(
 def test_prepare_trains_on_at_most_the_wanted_megabytes(
     tmp_path, data_config, tokenizer_config, make_text, monkeypatch
 ):
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 1000)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 1000)
     write_books(tmp_path / "books", {"a.txt": make_text(20_000)})
     given_lines = []
     train = SentencePieceTokenizer.train
@@ -160,7 +160,7 @@ def test_prepare_small_blocks_change_nothing(tmp_path, run, make_text, monkeypat
     texts = {"lines.txt": make_text(500), "line.txt": make_text(500, "", 500)}
     write_books(tmp_path / "books", {**texts, "blank.txt": "\n" * 50 + "fox" + " " * 9})
     whole, _ = run(cache_dir=str(tmp_path / "whole"))
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 64)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 64)
     cut, _ = run(cache_dir=str(tmp_path / "cut"))
     assert cut.directory.name == whole.directory.name
     for split in ("train", "valid"):
@@ -186,7 +186,7 @@ def processes(monkeypatch) -> list[subprocess.Popen]:
 def test_prepare_with_processes_writes_the_same_bytes_in_order(
     tmp_path, run, books, monkeypatch, processes
 ):
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 100)  # some hundred blocks
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 100)  # some hundred blocks
     one, _ = run(cache_dir=str(tmp_path / "one"), num_workers=1)
     two, _ = run(cache_dir=str(tmp_path / "two"), num_workers=2)
     assert len(processes) == 2
@@ -239,7 +239,7 @@ def test_prepare_single_document_splits_off_its_tail(
 
 def test_prepare_counts_the_words_of_a_held_out_tail(tmp_path, run, monkeypatch):
     """Where words differ from place to place, so that a share would be wrong."""
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 1 << 14)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 1 << 14)
     text = "xylophonist quetzalcoatl\n" * 2000 + "the fox and the dog\n" * 8000
     write_books(tmp_path / "books", {"only.txt": text})
     prepared, tokenizer = run(valid_fraction=0.3)
@@ -323,8 +323,8 @@ def test_prepare_again_rewrites_nothing(
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", refuse)
     monkeypatch.setattr(SentencePieceTokenizer, "encode", refuse)
-    monkeypatch.setattr(documents.Document, "blocks", refuse)
-    monkeypatch.setattr(documents.Document, "read_digest", refuse)
+    monkeypatch.setattr(named_texts.NamedText, "blocks", refuse)
+    monkeypatch.setattr(named_texts.NamedText, "read_digest", refuse)
     again, same = prepare_corpus(*arguments, progress=False)
     after = files_of(tmp_path / "cache" / "corpora")
     after |= files_of(tmp_path / "cache" / "tokenizers")
@@ -502,7 +502,7 @@ def test_prepare_interrupted_among_processes_leaves_nothing(
         if len(added) == 5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 100)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 100)
     monkeypatch.setattr(shards.CorpusWriter, "add", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(num_workers=2)
@@ -962,15 +962,13 @@ def file_names(documents):
 
 def test_find_documents_of_both_splits(three_books, tmp_path, data_config):
     config = data_config(train=f"{three_books}/[ab].txt", valid=f"{three_books}/c.txt")
-    train, valid = find_documents(config, tmp_path, print)
+    train, valid = find_texts(config, tmp_path, print)
     assert (file_names(train), file_names(valid)) == (["a.txt", "b.txt"], ["c.txt"])
 
 
 def test_find_documents_builtin_has_no_validation(tmp_path, data_config, monkeypatch):
     monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: {"a": "Text."})
-    train, valid = find_documents(
-        data_config(source="builtin", train=""), tmp_path, print
-    )
+    train, valid = find_texts(data_config(source="builtin", train=""), tmp_path, print)
     assert (file_names(train), valid) == (["a"], [])
 
 
@@ -979,7 +977,7 @@ def test_find_documents_names_the_module_of_a_source_that_is_not_there(
 ):
     monkeypatch.setitem(corpus.SOURCES, "builtin", "not_there:find_text")
     with pytest.raises(ValueError, match=r"source='builtin' needs not_there, .*=text"):
-        find_documents(data_config(source="builtin", train=""), tmp_path, print)
+        find_texts(data_config(source="builtin", train=""), tmp_path, print)
 
 
 @pytest.mark.parametrize("how", ["same path", "link", "relative path"])
@@ -991,7 +989,7 @@ def test_find_documents_refuses_a_file_named_for_both_splits(
     (tmp_path / "link.txt").symlink_to(three_books / "b.txt")
     config = data_config(train=str(three_books), valid=str(valid.get(how, "b.txt")))
     with pytest.raises(ValueError, match=r"b\.txt|link\.txt") as raised:
-        find_documents(config, tmp_path, print)
+        find_texts(config, tmp_path, print)
     assert "config.data.train" in str(raised.value)
     assert "config.data.valid" in str(raised.value)
 
@@ -1000,13 +998,13 @@ def test_find_documents_refuses_a_file_named_for_both_splits(
 def test_find_documents_refuses_rows_in_both_splits(
     tmp_path, data_config, monkeypatch, shared, refused
 ):
-    document = Document("a[0]", "", 1, lambda: iter(()))
-    monkeypatch.setattr(tfds, "tfds_documents", lambda *_: [document])
+    document = NamedText("a[0]", "", 1, lambda: iter(()))
+    monkeypatch.setattr(tfds, "tfds_texts", lambda *_: [document])
     monkeypatch.setattr(tfds, "shared_rows", lambda *_: shared)
     config = data_config(source="tfds", train="a:train", valid="a:train[9%:]")
     if not refused:
-        assert find_documents(config, tmp_path, print) == ([document], [document])
+        assert find_texts(config, tmp_path, print) == ([document], [document])
         return
     with pytest.raises(ValueError, match="3 rows in common") as raised:
-        find_documents(config, tmp_path, print)
+        find_texts(config, tmp_path, print)
     assert "a:train[9%:]" in str(raised.value)

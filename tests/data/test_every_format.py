@@ -11,7 +11,7 @@ from tiny_run import load_config
 from tiny_tasks import finetune_config
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.data.documents import text_documents
+from gpt1_jax.data.named_texts import texts_in_files
 from gpt1_jax.data.records import read_input
 from gpt1_jax.data.words import check_words_source, read_column
 from gpt1_jax.jobs.generate import read_prompts
@@ -100,7 +100,7 @@ def write(tmp_path):
 
 
 def training_text(path):
-    (document,) = text_documents(path, "config.data.train", "text")
+    (document,) = texts_in_files(path, "config.data.train", "text")
     return "".join(document.blocks())
 
 

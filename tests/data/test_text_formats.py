@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpt1_jax import data
-from gpt1_jax.data import documents
+from gpt1_jax.data import named_texts
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.separated import separate
@@ -34,14 +34,14 @@ CONTENT = {
 
 
 def text_of(path, field="text"):
-    (document,) = documents.text_documents(str(path), KEY, field)
+    (document,) = named_texts.texts_in_files(str(path), KEY, field)
     return "".join(document.blocks())
 
 
 def test_tables_in_a_folder_are_not_looked_for(tmp_path):
     for name, content in CONTENT.items():
         (tmp_path / name).write_text(content)
-    found = documents.text_documents(str(tmp_path), KEY, "text")
+    found = named_texts.texts_in_files(str(tmp_path), KEY, "text")
     assert [each.name.rpartition("/")[2] for each in found] == ["a.jsonl", "a.txt"]
 
 
@@ -90,10 +90,10 @@ def test_empty_rows_are_passed_over_on_request(tmp_path, caplog, name):
     else:
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     path = str(tmp_path / name)
-    (document,) = documents.text_documents(path, KEY, "text", skip_empty=True)
+    (document,) = named_texts.texts_in_files(path, KEY, "text", skip_empty=True)
     assert "".join(document.blocks()) == "one\ntwo\n"
     assert "Left out 2 rows without text" in caplog.text
-    (strict,) = documents.text_documents(path, KEY, "text")
+    (strict,) = named_texts.texts_in_files(path, KEY, "text")
     assert strict.stamp != document.stamp
 
 
@@ -115,7 +115,7 @@ def test_a_missing_library_is_named_before_any_file_is_read(
     monkeypatch.delitem(sys.modules, "gpt1_jax.data.parquet", raising=False)
     monkeypatch.delattr(data, "parquet", raising=False)
     with pytest.raises(MissingPackage, match=message) as raised:
-        documents.text_documents(str(tmp_path / name), KEY, "text")
+        named_texts.texts_in_files(str(tmp_path / name), KEY, "text")
     assert "pip install 'gpt1_jax[text]'" in str(raised.value)
 
 
@@ -136,8 +136,8 @@ def stories(tmp_path, data_config):
         config = data_config(
             **{"train": str(file), "document_separator": MARK, **overrides}
         )
-        train = documents.text_documents(config.train, KEY, "text")
-        valid = documents.text_documents(config.valid, KEY, "text")
+        train = named_texts.texts_in_files(config.train, KEY, "text")
+        valid = named_texts.texts_in_files(config.valid, KEY, "text")
         return separate(train, valid, config)
 
     return make
@@ -147,7 +147,7 @@ def told(document):
     """The stories that a document holds and those it holds out, which it counts."""
     blocks, found = list(document.blocks()), []
     for held_out in (False, True):
-        of_it = (b for b in blocks if isinstance(b, documents.HeldOut) == held_out)
+        of_it = (b for b in blocks if isinstance(b, named_texts.HeldOut) == held_out)
         text = "".join(of_it)
         assert MARK not in text
         stories = [f"Story {each}".rstrip() for each in text.split("Story ")[1:]]
@@ -159,7 +159,7 @@ def told(document):
 @pytest.mark.parametrize("block", [16, 1 << 18])
 def test_whole_documents_are_held_out_and_no_mark_is_left(stories, monkeypatch, block):
     monkeypatch.setattr("gpt1_jax.data.separated.BLOCK_CHARS", block)
-    monkeypatch.setattr(documents, "BLOCK_CHARS", block)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", block)
     (train,), valid = stories(valid_fraction=0.1)
     kept, held = told(train)
     assert sorted(kept + held) == sorted(STORIES)
@@ -244,13 +244,13 @@ def test_each_file_of_documents_is_read_twice(
     tmp_path, data_config, tokenizer_config, monkeypatch
 ):
     """To train the tokenizer, and to encode both splits."""
-    opened, real = [], documents.read_plain_text
+    opened, real = [], named_texts.read_plain_text
 
     def note(path, **how):
         opened.append(path.name)
         return real(path, **how)
 
-    monkeypatch.setattr(documents, "read_plain_text", note)
+    monkeypatch.setattr(named_texts, "read_plain_text", note)
     data = data_config(train=str(tmp_path / "stories.txt"), document_separator=MARK)
     small = tokenizer_config(vocab_size=360)
     corpus, _ = prepare_corpus(data, small, progress=False)

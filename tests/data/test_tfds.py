@@ -12,11 +12,11 @@ import pytest
 from etils import epath
 from tiny_run import stop_after
 
-from gpt1_jax.data.documents import Document
+from gpt1_jax.data.named_texts import NamedText
 from gpt1_jax.data.tfds import (
     open_dataset,
     shared_rows,
-    tfds_documents,
+    tfds_texts,
 )
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.jobs import pretrain
@@ -26,7 +26,7 @@ from gpt1_jax.runs.signals import Stopped
 KEY = "config.data.train"
 
 
-def text_of(document: Document) -> str:
+def text_of(document: NamedText) -> str:
     return "".join(document.blocks())
 
 
@@ -82,7 +82,7 @@ def tfds_dir(tmp_path_factory) -> Path:
 
 
 def test_tfds_documents_are_the_rows(tfds_dir):
-    documents = tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY)
+    documents = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
     assert [text_of(d) for d in documents] == [row + "\n" for row in ROWS]
     assert len({d.name for d in documents}) == len(ROWS)
     assert all(block.endswith("\n") for d in documents for block in d.blocks())
@@ -90,16 +90,16 @@ def test_tfds_documents_are_the_rows(tfds_dir):
 
 
 def test_tfds_documents_of_a_slice(tfds_dir):
-    documents = tfds_documents("gpt1_rows:train[1:3]", "text", str(tfds_dir), KEY)
+    documents = tfds_texts("gpt1_rows:train[1:3]", "text", str(tfds_dir), KEY)
     assert [text_of(d) for d in documents] == [row + "\n" for row in ROWS[1:3]]
-    test = tfds_documents("gpt1_rows:test", "text", str(tfds_dir), KEY)
-    whole = tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY)
+    test = tfds_texts("gpt1_rows:test", "text", str(tfds_dir), KEY)
+    whole = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
     assert len({test[0].stamp, documents[0].stamp, whole[0].stamp}) == 3
 
 
 def test_tfds_documents_are_ranges_of_rows_when_there_are_many(tfds_dir, monkeypatch):
-    monkeypatch.setattr("gpt1_jax.data.tfds._MAX_DOCUMENTS", 2)
-    documents = tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY)
+    monkeypatch.setattr("gpt1_jax.data.tfds._MAX_TEXTS", 2)
+    documents = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
     assert [text_of(d) for d in documents] == [
         "".join(row + "\n" for row in rows) for rows in (ROWS[:3], ROWS[3:])
     ]
@@ -108,7 +108,7 @@ def test_tfds_documents_are_ranges_of_rows_when_there_are_many(tfds_dir, monkeyp
 def test_tfds_documents_stamp_changes_with_the_text(tfds_dir, tmp_path):
     prepare_tfds(tmp_path, [*ROWS[:4], "Another end."])
     one, other = (
-        tfds_documents("gpt1_rows:train", "text", str(directory), KEY)
+        tfds_texts("gpt1_rows:train", "text", str(directory), KEY)
         for directory in (tfds_dir, tmp_path)
     )
     assert one[0].name == other[0].name
@@ -116,7 +116,7 @@ def test_tfds_documents_stamp_changes_with_the_text(tfds_dir, tmp_path):
 
 
 def test_tfds_documents_may_hold_blank_rows(tfds_dir):
-    documents = tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY)
+    documents = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
     assert [bool(d.read_digest()) for d in documents] == [bool(row) for row in ROWS]
 
 
@@ -124,8 +124,8 @@ def test_tfds_documents_can_be_read_where_the_builder_is_not_defined(tfds_dir):
     """A fresh process knows the dataset only by its files."""
     program = f"""
         import json, sys
-        from gpt1_jax.data.tfds import tfds_documents
-        documents = tfds_documents("gpt1_rows:train", "text", {str(tfds_dir)!r}, "key")
+        from gpt1_jax.data.tfds import tfds_texts
+        documents = tfds_texts("gpt1_rows:train", "text", {str(tfds_dir)!r}, "key")
         texts = ["".join(d.blocks()) for d in documents]
         print(json.dumps([texts, documents[0].stamp, "tensorflow" in sys.modules]))
     """
@@ -138,7 +138,7 @@ def test_tfds_documents_can_be_read_where_the_builder_is_not_defined(tfds_dir):
     assert done.returncode == 0, done.stderr
     texts, stamp, tensorflow = json.loads(done.stdout.splitlines()[-1])
     assert texts == [row + "\n" for row in ROWS]
-    here = tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY)
+    here = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
     assert stamp == here[0].stamp
     assert not tensorflow
 
@@ -160,14 +160,14 @@ def test_tfds_documents_wrong_name_split_or_feature_is_named(
     tfds_dir, spec, feature, message
 ):
     with pytest.raises(UserError, match=message) as raised:
-        tfds_documents(spec, feature, str(tfds_dir), KEY)
+        tfds_texts(spec, feature, str(tfds_dir), KEY)
     assert "\n" not in str(raised.value)
     assert "config.data.t" in str(raised.value)
     assert len(str(raised.value)) < 300
 
 
 def test_tfds_documents_row_not_utf8_is_named(tfds_dir):
-    documents = tfds_documents("gpt1_rows:train", "latin", str(tfds_dir), KEY)
+    documents = tfds_texts("gpt1_rows:train", "latin", str(tfds_dir), KEY)
     with pytest.raises(ValueError, match="gpt1_rows:train, row 2") as raised:
         documents[2].read_digest()
     assert type(raised.value) is UserError
@@ -178,7 +178,7 @@ def test_tfds_documents_prepared_as_tfrecord_are_refused(tfds_dir, tmp_path):
     info = tmp_path / "gpt1_rows" / "1.0.0" / "dataset_info.json"
     info.write_text(info.read_text().replace("array_record", "tfrecord"))
     with pytest.raises(ValueError, match="prepare the dataset again with file_format"):
-        tfds_documents("gpt1_rows:train", "text", str(tmp_path), KEY)
+        tfds_texts("gpt1_rows:train", "text", str(tmp_path), KEY)
 
 
 # --- what is not prepared -----------------------------------------------------

@@ -12,7 +12,7 @@ from made_up_tokenizer import Numbers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gpt1_jax.data import token_files
-from gpt1_jax.data.corpus import find_documents, prepare_corpus
+from gpt1_jax.data.corpus import find_texts, prepare_corpus
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
@@ -156,11 +156,11 @@ def test_a_file_without_files_beside_it_has_the_width_of_the_vocabulary(tmp_path
     wide = Numbers()
     wide.vocab_size = 100_000
     np.array([70_000, 3] * 5, np.uint32).tofile(tmp_path / "a.bin")
-    document = token_files.TokenDocument(token_files.epath.Path(tmp_path / "a.bin"), "")
+    document = token_files.TokenFile(token_files.epath.Path(tmp_path / "a.bin"), "")
     document.check(wide)
     assert [block.tolist() for block in document.blocks()] == [[70_000, 3] * 5]
     np.arange(10, dtype=np.uint16).tofile(tmp_path / "a.bin")
-    document = token_files.TokenDocument(token_files.epath.Path(tmp_path / "a.bin"), "")
+    document = token_files.TokenFile(token_files.epath.Path(tmp_path / "a.bin"), "")
     with pytest.raises(UserError, match=r"another width than is usual"):
         document.check(wide)
 
@@ -170,7 +170,7 @@ def test_a_run_shows_how_the_first_file_begins(rules, data_config, tmp_path):
         nanogpt(tmp_path / name, load_tokenizer(rules).encode(TEXTS["train"]))
     shown = []
     config = data_config(source="tokens", train=str(tmp_path))
-    documents, _ = find_documents(config, tmp_path, shown.append)
+    documents, _ = find_texts(config, tmp_path, shown.append)
     for document in documents:
         document.check(load_tokenizer(rules))
     (line,) = shown
@@ -291,7 +291,7 @@ def test_other_files_are_refused_and_nothing_is_kept(make, message, prepare, tmp
 @pytest.mark.parametrize("ids", [[3], [0] * 20, [1, 0] * 3])
 def test_few_or_blank_ids_are_not_taken_for_halves_of_others(ids, rules, tmp_path):
     nanogpt(tmp_path / "a", ids)
-    document = token_files.TokenDocument(epath.Path(tmp_path / "a.bin"), "")
+    document = token_files.TokenFile(epath.Path(tmp_path / "a.bin"), "")
     document.check(load_tokenizer(rules))
     assert document.length == len(ids)
 
@@ -304,7 +304,7 @@ def test_a_damaged_header_is_one_line_whatever_byte_it_is(rules, tmp_path):
     for at in range(128):
         for changed in (sound[at] ^ 1, sound[at] ^ 64, ord("("), ord("'"), 0):
             path.write_bytes(sound[:at] + bytes([changed]) + sound[at + 1 :])
-            document = token_files.TokenDocument(epath.Path(path), "")
+            document = token_files.TokenFile(epath.Path(path), "")
             try:
                 document.check(tokenizer)
             except UserError as error:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
 from gpt1_jax.config.reading import ReadingConfig
-from gpt1_jax.data.documents import text_documents
+from gpt1_jax.data.named_texts import texts_in_files
 from gpt1_jax.data.records import read_input
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tokenizers import load_tokenizer
@@ -351,7 +351,7 @@ def test_lines_are_the_same_in_every_reader(write):
     """A corpus, words to score, prompts and texts to label."""
     text = "one\r\rtwo\u2028two\r\nthree\nfour"
     source = write("a.txt", text)
-    (document,) = text_documents(source, "config.data.train", "")
+    (document,) = texts_in_files(source, "config.data.train", "")
     corpus = "".join(document.blocks())
     lines = [line for line in corpus.split("\n") if line]
     assert lines == ["one", "two\u2028two", "three", "four"]
@@ -370,7 +370,7 @@ def test_lines_are_the_same_in_every_reader(write):
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
 def test_utf16_is_named_by_every_reader(write, encoding):
     source = write("a.txt", "one\ntwo\n".encode(encoding))
-    (document,) = text_documents(source, "config.data.train", "")
+    (document,) = texts_in_files(source, "config.data.train", "")
     for read in (
         lambda: list(document.blocks()),
         lambda: list(read_lines(source)),
@@ -383,7 +383,7 @@ def test_utf16_is_named_by_every_reader(write, encoding):
 
 def test_json_is_named_by_every_reader_of_plain_text(write):
     source = write("a.txt", '{"text": "one"}\n{"text": "two"}\n')
-    (document,) = text_documents(source, "config.data.train", "text")
+    (document,) = texts_in_files(source, "config.data.train", "text")
     for read in (
         lambda: list(document.blocks()),
         lambda: list(read_lines(source)),

@@ -12,7 +12,7 @@ from tiny_run import load_config
 
 from gpt1_jax import addresses
 from gpt1_jax import config as config_lib
-from gpt1_jax.data.documents import text_documents
+from gpt1_jax.data.named_texts import texts_in_files
 from gpt1_jax.errors import MissingPackage, UserError
 from gpt1_jax.interop.hub_files import fetch_files, fetch_tasks
 from gpt1_jax.tasks.paper_tasks import TASKS
@@ -267,7 +267,7 @@ def test_training_text_may_be_files_of_a_dataset(server, tmp_path):
     named = f"hf://datasets/{NAME}/*.txt,{tmp_path / 'mine.txt'}"
     values = {"data.source": "text", "data.train": named}
     config = addresses.resolve(config_lib.load(load_config(**values).to_dict()))
-    texts = text_documents(config.data.train, "config.data.train", "text")
+    texts = texts_in_files(config.data.train, "config.data.train", "text")
     assert sorted("".join(each.chunks()) for each in texts) == ["Here.", "Once."]
     values["data.train"] = f"hf://datasets/{NAME}/*.md5"
     with pytest.raises(

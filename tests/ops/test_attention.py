@@ -13,10 +13,10 @@ from gpt1_jax.ops.attention import (
     plain_causal_attention,
 )
 from gpt1_jax.ops.cached_attention import (
-    Memory,
+    LayerCache,
     cached_attention,
-    empty_memory,
     in_lanes,
+    init_layer_cache,
 )
 from gpt1_jax.ops.dropout import dropout, step_noise
 
@@ -190,7 +190,7 @@ def test_cached_attention_equals_that_over_the_whole_sequence():
     expected = np.asarray(attend(query, key, value))
     padding = np.asarray([0, 1])
     later = [np.stack([x[0], np.roll(x[1], 1, axis=0)]) for x in (query, key, value)]
-    memory = empty_memory((2, 9, 3, 4), "float32")
+    memory = init_layer_cache((2, 9, 3, 4), "float32")
     cached = jax.jit(cached_attention)
     for start, stop in ((0, 3), (3, 5), (5, 6), (6, 7)):
         parts = [x[:, start:stop] for x in later]
@@ -208,7 +208,8 @@ def test_cached_attention_ignores_padding_and_what_lies_behind():
     query, key, value = random_qkv(shape=(2, 1, 3, 4))
     taken, padding = np.int32(5), np.array([2, 0], np.int32)
     dirty = jax.tree.map(
-        lambda x: np.full(x.shape, 9, x.dtype), empty_memory((2, 9, 3, 4), "float32")
+        lambda x: np.full(x.shape, 9, x.dtype),
+        init_layer_cache((2, 9, 3, 4), "float32"),
     )
     places = np.arange(9)
     real = (places >= np.repeat(padding, 3)[:, None]) & (places < taken)
@@ -221,12 +222,12 @@ def test_cached_attention_ignores_padding_and_what_lies_behind():
 
 
 def test_cached_attention_takes_the_bfloat16_memory_of_accelerators():
-    """`empty_memory` makes it there only; values weighted on a CPU are float32 too."""
+    """It is made there only; values weighted on a CPU are float32 too."""
     shape, length = (2, 1, 3, 4), 9
     query, key, value = (x.astype(jnp.bfloat16) for x in random_qkv(shape=shape))
     attended = {}
     for dtype in ("float32", "bfloat16"):
-        memory = Memory(*(jnp.ones((6, length, 4), dtype) for _ in range(2)))
+        memory = LayerCache(*(jnp.ones((6, length, 4), dtype) for _ in range(2)))
         arguments = memory, jnp.int32(5), jnp.zeros(2, jnp.int32)
         attended[dtype], longer = jax.jit(cached_attention)(
             query, key, value, *arguments
@@ -241,7 +242,7 @@ def test_cached_attention_in_lanes_is_that_of_rows(dtype):
     """One token at a time, over three blocks; a padding ends behind the first block."""
     shape, padding = (2, 70, 3, 4), np.asarray([0, 33])
     query, key, value = (x.astype(dtype) for x in random_qkv(shape=shape))
-    rows = empty_memory(shape, "float32")
+    rows = init_layer_cache(shape, "float32")
     lanes = in_lanes(rows, dtype)
     assert lanes.keys.shape == (96, 4, 6)
     cached = jax.jit(cached_attention)

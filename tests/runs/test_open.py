@@ -25,7 +25,7 @@ from gpt1_jax.runs.checkpoint_files import (
     saved_steps,
 )
 from gpt1_jax.runs.open import open_run, say_what_is_read
-from gpt1_jax.runs.steps import each_step, open_steps
+from gpt1_jax.runs.saved_steps import each_step, open_steps
 
 
 def test_a_pre_trained_run_is_all_that_was_saved(pretrained):

@@ -16,7 +16,7 @@ from gpt1_jax.config.checks import NEWEST
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.pretrained import Pretrained, read_pretrained, tokens_before
 from gpt1_jax.runs.run_folder import RunFolder, find_folders, find_runs
-from gpt1_jax.runs.steps import find_steps
+from gpt1_jax.runs.saved_steps import find_steps
 from gpt1_jax.runs.wall_time import TRAINING
 
 

@@ -11,7 +11,7 @@ from etils import epath
 from gpt1_jax.errors import UserError
 from gpt1_jax.report.studies import Study
 from gpt1_jax.runs import lock
-from gpt1_jax.runs import steps as steps_module
+from gpt1_jax.runs import saved_steps as steps_module
 from gpt1_jax.runs.checkpoint_files import NoCheckpoint
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.studies.engine import KeptScores, ScoredRun
@@ -43,7 +43,7 @@ def runs(tmp_path, monkeypatch):
     def open_run(folder, step):
         return made[0].opened._replace(step=step, params={"step": np.asarray(step)})
 
-    monkeypatch.setattr("gpt1_jax.runs.steps.open_run", open_run)
+    monkeypatch.setattr("gpt1_jax.runs.saved_steps.open_run", open_run)
     return made
 
 

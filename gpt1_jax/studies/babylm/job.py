@@ -16,7 +16,7 @@ from gpt1_jax.report.study_scores import draw_scores, scores_table
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.run_folder import RunFolder
-from gpt1_jax.runs.steps import find_milestones, open_steps
+from gpt1_jax.runs.saved_steps import find_milestones, open_steps
 from gpt1_jax.studies.babylm.config import BabyLMConfig
 from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES, read_babylm_predictions
 from gpt1_jax.studies.babylm.parts import (

@@ -23,8 +23,8 @@ from gpt1_jax.runs.folder import locate_run
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import check_output_file, say_wrote
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+from gpt1_jax.runs.saved_steps import each_step, open_steps
 from gpt1_jax.runs.scoring_model import scoring_model
-from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.studies.explore.config import ExploreConfig
 from gpt1_jax.studies.explore.inside import joined, look_inside
 from gpt1_jax.studies.explore.page import ExploredRun, ExploredStep, make_page

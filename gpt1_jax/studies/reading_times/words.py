@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpt1_jax.config.reading import DEFAULT_WORDS
-from gpt1_jax.data.documents import text_documents
+from gpt1_jax.data.named_texts import texts_in_files
 from gpt1_jax.data.records import read_number, read_rows, require_column
 from gpt1_jax.data.text_files import format_of
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -331,8 +331,8 @@ def count_words(paths: str, key: str, text_field: str = "text") -> Frequency:
       FileNotFoundError, UserError: if there is no such text.
     """
     as_written: collections.Counter[str] = collections.Counter()
-    for document in text_documents(paths, key, text_field):
-        for block in document.blocks():
+    for text in texts_in_files(paths, key, text_field):
+        for block in text.blocks():
             as_written.update(block.split())
     counts: collections.Counter[str] = collections.Counter()
     for word, count in as_written.items():

@@ -14,7 +14,7 @@ from gpt1_jax.data.words import (
     words_in_sentences,
 )
 from gpt1_jax.parallel import devices
-from gpt1_jax.runs.steps import open_steps
+from gpt1_jax.runs.saved_steps import open_steps
 from gpt1_jax.studies.words import features, surprisal
 from gpt1_jax.studies.words.config import FeaturesConfig, InputConfig, SurprisalConfig
 

@@ -23,8 +23,8 @@ from gpt1_jax.report.plots import save_figure
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import check_figure, check_output_file, say_wrote
+from gpt1_jax.runs.saved_steps import each_step
 from gpt1_jax.runs.scoring_model import scoring_model
-from gpt1_jax.runs.steps import each_step
 from gpt1_jax.studies.words.config import SurprisalConfig
 from gpt1_jax.studies.words.figure import surprisal_by_step, surprisal_of_words
 

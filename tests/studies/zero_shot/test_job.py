@@ -304,7 +304,7 @@ def test_each_step_is_opened_once_and_none_without_need(ask, tmp_path, monkeypat
         opened.append(step)
         return open_run(folder, step)
 
-    monkeypatch.setattr("gpt1_jax.runs.steps.open_run", opening)
+    monkeypatch.setattr("gpt1_jax.runs.saved_steps.open_run", opening)
     out = ask(step="all")
     assert opened == [8, 12]
     before = contents(tmp_path / "out")

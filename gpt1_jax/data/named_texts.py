@@ -1,7 +1,8 @@
-"""The documents of a corpus: reads them from text files, and holds some out.
+"""The named texts of a corpus: reads them from files, and holds some out.
 
-A document is one file, the docstrings of one module, or a range of a dataset's rows. It
-is read block by block, so memory never grows with its size.
+A named text is one file, the docstrings of one module, or a range of a dataset's rows;
+it may hold many documents. It is read block by block, so memory never grows with its
+size.
 """
 
 import dataclasses
@@ -32,11 +33,11 @@ BLOCK_CHARS = 1 << 18
 
 
 class HeldOut(str):
-    """A piece of a document's text that is held out for validation."""
+    """A piece of a text that is held out for validation."""
 
 
 @dataclasses.dataclass(eq=False)
-class Document:
+class NamedText:
     """A named text that is read block by block, whenever it is needed.
 
     Attributes:
@@ -165,17 +166,17 @@ _PLAIN, _ROWS = (".txt", ".text", ".md"), (".jsonl", ".ndjson", ".parquet")
 
 def find_text(
     config: DataConfig, cache_dir: Path, say: Callable[[str], None]
-) -> tuple[list[Document], list[Document]]:
-    """The documents for training and validation in the files of `config.data`.
+) -> tuple[list[NamedText], list[NamedText]]:
+    """The texts for training and validation in the files of `config.data`.
 
     Raises:
-      FileNotFoundError, ValueError: as `text_documents`, or if a file is named for
+      FileNotFoundError, ValueError: as `texts_in_files`, or if a file is named for
         both, or `document_separator` is in none.
     """
     del cache_dir, say
     how = config.text_field, config.skip_empty
-    train = text_documents(config.train, TRAIN_KEY, *how)
-    valid = text_documents(config.valid, VALID_KEY, *how)
+    train = texts_in_files(config.train, TRAIN_KEY, *how)
+    valid = texts_in_files(config.valid, VALID_KEY, *how)
     refuse_shared(train, valid)
     if not config.document_separator:
         return train, valid
@@ -184,23 +185,23 @@ def find_text(
     return separate(train, valid, config)
 
 
-def refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
-    """Refuses documents that are named for both splits, by whatever path."""
-    trained = {os.path.realpath(document.name) for document in train}
-    for document in valid:
-        if os.path.realpath(document.name) in trained:
+def refuse_shared(train: Sequence[NamedText], valid: Sequence[NamedText]) -> None:
+    """Refuses texts that are named for both splits, by whatever path."""
+    trained = {os.path.realpath(each.name) for each in train}
+    for each in valid:
+        if os.path.realpath(each.name) in trained:
             raise UserError(
-                f"{document.name} is named by {TRAIN_KEY} and by {VALID_KEY}; the "
+                f"{each.name} is named by {TRAIN_KEY} and by {VALID_KEY}; the "
                 "validation loss would be measured on training text. Leave it out of "
                 f"one of them, or leave {VALID_KEY} empty to hold out a part of "
                 "the text."
             )
 
 
-def text_documents(
+def texts_in_files(
     paths: str, key: str, field: str, skip_empty: bool = False
-) -> list[Document]:
-    """One document for each file that `paths` names.
+) -> list[NamedText]:
+    """One text for each file that `paths` names.
 
     Args:
       paths: files, folders and globs, as `split_paths` divides them; local or gs://.
@@ -213,7 +214,7 @@ def text_documents(
       skip_empty: whether records without text are passed over.
 
     Returns:
-      The documents sorted by path.
+      The texts sorted by path.
 
     Raises:
       FileNotFoundError: if an entry names nothing, or a link leads nowhere.
@@ -222,11 +223,11 @@ def text_documents(
     """
     suffixes = (*_PLAIN, *_ROWS) if field else _PLAIN
     files = find_files(paths, key, suffixes)
-    return [_document(path, key, field, skip_empty) for path in files]
+    return [_text_in_file(path, key, field, skip_empty) for path in files]
 
 
 def find_files(paths: str, key: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
-    """The files that `paths` names, sorted by path: see `text_documents`.
+    """The files that `paths` names, sorted by path: see `texts_in_files`.
 
     The suffix of a compressed file does not count.
 
@@ -289,7 +290,9 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
     return [there / name for name in found if not os.path.isdir(there / name)]
 
 
-def _document(path: epath.Path, key: str, field: str, skip_empty: bool) -> Document:
+def _text_in_file(
+    path: epath.Path, key: str, field: str, skip_empty: bool
+) -> NamedText:
     stamp = file_stamp(path)
     chunks: Callable[[], Iterable[str]]
     if field and format_of(path.name):
@@ -305,62 +308,62 @@ def _document(path: epath.Path, key: str, field: str, skip_empty: bool) -> Docum
         chunks = functools.partial(read_plain_text, path, may_be_json=not field)
     is_packed = unpacked_name(path.name) != path.name
     size = None if is_packed else path.stat().length
-    return Document(str(path), stamp, size, chunks)
+    return NamedText(str(path), stamp, size, chunks)
 
 
-# --- which documents are held out for validation ------------------------------
+# --- which texts are held out for validation ----------------------------------
 
 
 def hold_out(
-    documents: list[Document], fraction: float, room: int = 0
-) -> tuple[list[Document], list[Document]]:
-    """Splits the documents into training and validation documents.
+    texts: list[NamedText], fraction: float, room: int = 0
+) -> tuple[list[NamedText], list[NamedText]]:
+    """Splits texts into those for training and those for validation.
 
-    Documents are considered in an order that depends on their names alone, so a corpus
-    that grows by a document keeps most of its split. A corpus that is compressed keeps
+    They are considered in an order that depends on their names alone, so a corpus
+    that grows by a text keeps most of its split. A corpus that is compressed keeps
     its split, too: the suffix is ignored, and sizes are those of the unpacked text, so
     compressed files are read to find them.
 
     Args:
-      documents: all of them.
+      texts: all of them.
       fraction: the share of the bytes to hold out.
       room: how many characters of the files that are read for their size to keep in
         memory for the next reading.
 
     Returns:
-      Training and validation documents in the order given. There are none for
-      validation if no whole documents make up between half and twice the share: the
+      Those for training and validation in the order given. There are none for
+      validation if no whole texts make up between half and twice the share: the
       caller then cuts off the end of the text once it is tokenised.
     """
-    if len(documents) == 1:
-        return documents, []
-    for document in documents:
-        if document.num_bytes is None:
-            room -= document.read_ahead(room)
-            document.num_bytes = unpacked_sizes.get(document.name, document.length)
-    chosen = _by_size(sorted(documents, key=_position), fraction)
+    if len(texts) == 1:
+        return texts, []
+    for each in texts:
+        if each.num_bytes is None:
+            room -= each.read_ahead(room)
+            each.num_bytes = unpacked_sizes.get(each.name, each.length)
+    chosen = _by_size(sorted(texts, key=_position), fraction)
     return (
-        [d for d in documents if d.name not in chosen],
-        [d for d in documents if d.name in chosen],
+        [each for each in texts if each.name not in chosen],
+        [each for each in texts if each.name in chosen],
     )
 
 
-def _position(document: Document) -> str:
-    name = Path(unpacked_name(document.name)).name
+def _position(text: NamedText) -> str:
+    name = Path(unpacked_name(text.name)).name
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _by_size(order: list[Document], fraction: float) -> set[str]:
-    """Names of documents that together hold about `fraction` of the bytes."""
-    sizes = [document.num_bytes or 0 for document in order]
+def _by_size(order: list[NamedText], fraction: float) -> set[str]:
+    """Names of texts that together hold about `fraction` of the bytes."""
+    sizes = [each.num_bytes or 0 for each in order]
     wanted = fraction * sum(sizes)
     chosen: set[str] = set()
     held = 0
-    for document, size in zip(order, sizes, strict=True):
+    for each, size in zip(order, sizes, strict=True):
         closer = abs(wanted - held - size) < abs(wanted - held)
         if closer and len(chosen) < len(order) - 1:
             held += size
-            chosen.add(document.name)
+            chosen.add(each.name)
     return chosen if is_near(held, wanted) else set()
 
 
@@ -370,13 +373,13 @@ def is_near(found: float, wanted: float) -> bool:
 
 
 def shared_texts(
-    train: Sequence[Document], valid: Sequence[Document]
+    train: Sequence[NamedText], valid: Sequence[NamedText]
 ) -> list[tuple[str, str]]:
-    """Pairs of a validation and a training document with the same text, by name."""
-    trained = {document.read_digest(): document.name for document in train}
+    """Pairs of an equal validation and training text, by name."""
+    trained = {each.read_digest(): each.name for each in train}
     trained.pop("", None)  # blank ones
     return [
-        (document.name, trained[document.read_digest()])
-        for document in valid
-        if document.read_digest() in trained
+        (each.name, trained[each.read_digest()])
+        for each in valid
+        if each.read_digest() in trained
     ]

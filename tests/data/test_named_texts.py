@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpt1_jax.data import documents
-from gpt1_jax.data.documents import (
-    Document,
+from gpt1_jax.data import named_texts
+from gpt1_jax.data.named_texts import (
     HeldOut,
+    NamedText,
     cut_blocks,
     hold_out,
     is_near,
@@ -33,7 +33,7 @@ BLOCK = 16
 
 def small_blocks(chunks: list[str]) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(documents, "BLOCK_CHARS", BLOCK)
+        patch.setattr(named_texts, "BLOCK_CHARS", BLOCK)
         return list(cut_blocks(chunks))
 
 
@@ -109,16 +109,16 @@ def test_the_time_to_cut_a_line_grows_with_its_length():
 KEY = "config.data.train"
 
 
-def text_documents(paths: str, key: str = KEY, field: str = "text"):
-    return documents.text_documents(paths, key, field)
+def texts_in_files(paths: str, key: str = KEY, field: str = "text"):
+    return named_texts.texts_in_files(paths, key, field)
 
 
-def text_of(document: Document) -> str:
+def text_of(document: NamedText) -> str:
     """The whole text, as it is read: blocks end with a newline."""
     return "".join(document.chunks())
 
 
-def names(documents: list[Document]) -> list[str]:
+def names(documents: list[NamedText]) -> list[str]:
     return [Path(document.name).name for document in documents]
 
 
@@ -137,13 +137,13 @@ def books(tmp_path) -> Path:
 
 
 def test_text_documents_of_a_folder_are_its_texts_by_path(books):
-    documents = text_documents(str(books), KEY)
+    documents = texts_in_files(str(books), KEY)
     assert names(documents) == ["a.md", "b.txt", "c.text", "d.txt.gz"]
     assert [text_of(d) for d in documents] == [f"book {c}\n" for c in "abcd"]
 
 
 def test_text_documents_can_be_read_again(books):
-    (document,) = text_documents(str(books / "b.txt"), KEY)
+    (document,) = texts_in_files(str(books / "b.txt"), KEY)
     assert text_of(document) == text_of(document) == "book b\n"
     assert document.num_bytes == 7
 
@@ -161,19 +161,19 @@ def test_text_documents_can_be_read_again(books):
     ],
 )
 def test_text_documents_of_a_glob(books, monkeypatch, pattern, found):
-    assert names(text_documents(f"{books}/{pattern}", KEY)) == found
+    assert names(texts_in_files(f"{books}/{pattern}", KEY)) == found
     monkeypatch.chdir(books)
-    assert names(text_documents(pattern, KEY)) == found
+    assert names(texts_in_files(pattern, KEY)) == found
 
 
 def test_text_documents_of_commas_name_each_file_once(books):
     paths = f"{books}/more , {books}/b.txt,{books}/*.txt,, {books}/more/c.text"
-    assert names(text_documents(paths, KEY)) == ["b.txt", "c.text", "d.txt.gz"]
+    assert names(texts_in_files(paths, KEY)) == ["b.txt", "c.text", "d.txt.gz"]
 
 
 def test_text_documents_of_a_home_folder(books, monkeypatch):
     monkeypatch.setenv("HOME", str(books.parent))
-    assert names(text_documents("~/books/b.txt,~/books/more/*.text", KEY)) == [
+    assert names(texts_in_files("~/books/b.txt,~/books/more/*.text", KEY)) == [
         "b.txt",
         "c.text",
     ]
@@ -193,7 +193,7 @@ def test_text_documents_take_a_name_that_is_there_as_it_stands(
         written = written.replace(",", "?")
     monkeypatch.chdir(tmp_path)
     for paths in (written, f"{tmp_path}/{written}"):
-        (document,) = text_documents(paths)
+        (document,) = texts_in_files(paths)
         assert Path(document.name).resolve() == tmp_path / folder / name
         assert not document.name.startswith("./")
 
@@ -202,42 +202,42 @@ def test_text_documents_among_several_need_a_backslash_before_a_comma(tmp_path):
     for name in ("Austen, Jane.txt", "b [1].txt", "c.txt"):
         (tmp_path / name).write_text("text")
     one = f"{tmp_path}/Austen, Jane.txt"
-    assert names(text_documents(one)) == ["Austen, Jane.txt"]
+    assert names(texts_in_files(one)) == ["Austen, Jane.txt"]
     with pytest.raises(FileNotFoundError, match=r"Write \\, for a comma .* \[\[\] for"):
-        text_documents(f"{one},{tmp_path}/c.txt")
+        texts_in_files(f"{one},{tmp_path}/c.txt")
     with pytest.raises(FileNotFoundError, match=r"Write \\, for a comma .* \[\[\] for"):
-        text_documents(f"{tmp_path}/b [1]*.txt")
+        texts_in_files(f"{tmp_path}/b [1]*.txt")
     for comma in ("?", "\\,"):
         written = f"{one.replace(',', comma)},{tmp_path}/b [[]1]*.txt"
-        assert names(text_documents(written)) == ["Austen, Jane.txt", "b [1].txt"]
+        assert names(texts_in_files(written)) == ["Austen, Jane.txt", "b [1].txt"]
 
 
 @pytest.mark.parametrize("missing", ["nowhere.txt", "nowhere/*.txt", "*.none"])
 def test_text_documents_missing_entry_is_named(books, missing):
     with pytest.raises(FileNotFoundError, match=re.escape(missing)) as raised:
-        text_documents(f"{books},{books}/{missing}", KEY)
+        texts_in_files(f"{books},{books}/{missing}", KEY)
     assert KEY in str(raised.value)
 
 
 def test_text_documents_folder_without_texts_is_refused(tmp_path):
     (tmp_path / "cover.jpg").write_bytes(b"\xff\xd8")
     with pytest.raises(FileNotFoundError, match=r"\.txt, .* compressed or not"):
-        text_documents(str(tmp_path), KEY)
+        texts_in_files(str(tmp_path), KEY)
 
 
 def test_text_documents_of_commas_alone_are_refused():
     with pytest.raises(ValueError, match=r"config\.data\.train=' , '"):
-        text_documents(" , ", KEY)
-    assert text_documents("", "config.data.valid") == []
+        texts_in_files(" , ", KEY)
+    assert texts_in_files("", "config.data.valid") == []
 
 
 def test_text_documents_empty_file_is_named(books):
     (books / "empty.txt").touch()
     with pytest.raises(ValueError, match=r"empty\.txt is empty"):
-        text_documents(str(books), KEY)
+        texts_in_files(str(books), KEY)
     os.mkfifo(books / "pipe")
     with pytest.raises(UserError, match=r"pipe is no file, but a pipe or a device"):
-        text_documents(str(books / "pipe"), KEY)
+        texts_in_files(str(books / "pipe"), KEY)
 
 
 def test_text_document_stamp_changes_with_size_and_time(tmp_path):
@@ -246,7 +246,7 @@ def test_text_document_stamp_changes_with_size_and_time(tmp_path):
     def stamp(text: str, nanoseconds: int) -> str:
         file.write_text(text)
         os.utime(file, ns=(nanoseconds, nanoseconds))
-        return text_documents(str(file), KEY)[0].stamp
+        return texts_in_files(str(file), KEY)[0].stamp
 
     second = 1_700_000_000_000_000_000
     first = stamp("one", second)
@@ -257,27 +257,27 @@ def test_text_document_stamp_changes_with_size_and_time(tmp_path):
 
 def test_text_document_without_byte_order_mark_and_with_any_line_end(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n")
-    (document,) = text_documents(str(tmp_path), KEY)
+    (document,) = texts_in_files(str(tmp_path), KEY)
     assert text_of(document) == "one\ntwo\nthree\n"
 
 
 def test_text_document_in_chunks_equals_the_file(tmp_path, monkeypatch):
     """Characters and line ends that straddle the chunks stay whole."""
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 7)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 7)
     text = "naïve café 日本語\r\n\rx\r\n" * 20
     (tmp_path / "a.txt").write_bytes(text.encode())
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress(text.encode()))
     expected = text.replace("\r\n", "\n").replace("\r", "\n")
-    assert [text_of(d) for d in text_documents(str(tmp_path), KEY)] == [expected] * 2
+    assert [text_of(d) for d in texts_in_files(str(tmp_path), KEY)] == [expected] * 2
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 def test_text_document_not_utf8_is_named_with_the_line(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 10)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 10)
     data = b"0123456789\n" * 2 + "café".encode("latin1") + b" and more text"
     file = tmp_path / f"latin{suffix}"
     file.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
-    (document,) = text_documents(str(file), KEY)
+    (document,) = texts_in_files(str(file), KEY)
     with pytest.raises(ValueError, match=r":3: byte 0xe9 is not UTF-8") as raised:
         text_of(document)
     assert str(file) in str(raised.value)
@@ -285,7 +285,7 @@ def test_text_document_not_utf8_is_named_with_the_line(tmp_path, monkeypatch, su
 
 def test_text_document_cut_inside_a_character_is_refused(tmp_path):
     (tmp_path / "cut.txt").write_bytes("日本".encode()[:-1])
-    (document,) = text_documents(str(tmp_path), KEY)
+    (document,) = texts_in_files(str(tmp_path), KEY)
     with pytest.raises(ValueError, match=r"cut\.txt:1: byte 0xe6 is not UTF-8"):
         text_of(document)
 
@@ -302,7 +302,7 @@ def damaged_gzip(how: str) -> bytes:
 @pytest.mark.parametrize("how", ["cut", "overwritten", "wrong checksum"])
 def test_text_document_damaged_gzip_is_named(tmp_path, how):
     (tmp_path / "book.txt.gz").write_bytes(damaged_gzip(how))
-    (document,) = text_documents(str(tmp_path), KEY)
+    (document,) = texts_in_files(str(tmp_path), KEY)
     with pytest.raises(UserError, match=r"book\.txt\.gz is damaged or cut short"):
         text_of(document)
 
@@ -311,29 +311,29 @@ def test_text_document_damaged_gzip_is_named(tmp_path, how):
 def test_read_digest_names_a_file_of_white_space(books, content):
     (books / "blank.txt").write_bytes(content)
     with pytest.raises(ValueError, match=r"blank\.txt holds no text"):
-        for document in text_documents(str(books), KEY):
+        for document in texts_in_files(str(books), KEY):
             document.read_digest()
 
 
 def test_read_digest_names_an_empty_gzip_file(books):
     (books / "blank.txt.gz").write_bytes(gzip.compress(b""))
     with pytest.raises(ValueError, match=r"blank\.txt\.gz holds no text"):
-        for document in text_documents(str(books), KEY):
+        for document in texts_in_files(str(books), KEY):
             document.read_digest()
 
 
 def test_read_digest_reads_to_the_end(books, monkeypatch):
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 16)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 16)
     (books / "late.txt").write_bytes(b"good text\n" * 100 + b"\xff")
     with pytest.raises(ValueError, match=r"late\.txt:101: .* is not UTF-8"):
-        for document in text_documents(str(books), KEY):
+        for document in texts_in_files(str(books), KEY):
             document.read_digest()
 
 
 def test_read_digest_accepts_text_after_white_space(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 16)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 16)
     (tmp_path / "late.txt").write_text("\n" * 100 + "text" + "\n" * 100)
-    (document,) = text_documents(str(tmp_path), KEY)
+    (document,) = texts_in_files(str(tmp_path), KEY)
     assert document.read_digest()
 
 
@@ -341,15 +341,15 @@ def test_text_documents_of_a_folder_pass_over_what_is_hidden(books):
     for name in (".git/notes.txt", "more/.cache/deep/a.txt", ".hidden.txt"):
         (books / name).parent.mkdir(parents=True, exist_ok=True)
         (books / name).write_text("hidden\n")
-    assert names(text_documents(str(books))) == ["a.md", "b.txt", "c.text", "d.txt.gz"]
-    assert names(text_documents(str(books / ".git"))) == ["notes.txt"]  # asked for
-    assert names(text_documents(str(books / ".hidden.txt"))) == [".hidden.txt"]
+    assert names(texts_in_files(str(books))) == ["a.md", "b.txt", "c.text", "d.txt.gz"]
+    assert names(texts_in_files(str(books / ".git"))) == ["notes.txt"]  # asked for
+    assert names(texts_in_files(str(books / ".hidden.txt"))) == [".hidden.txt"]
 
 
 def test_text_documents_of_a_folder_in_any_case_and_gzipped(tmp_path):
     (tmp_path / "UPPER.TXT").write_text("upper\n")
     (tmp_path / "Notes.Md.Gz").write_bytes(gzip.compress(b"notes\n"))
-    documents = text_documents(str(tmp_path))
+    documents = texts_in_files(str(tmp_path))
     assert names(documents) == ["Notes.Md.Gz", "UPPER.TXT"]
     assert [text_of(d) for d in documents] == ["notes\n", "upper\n"]
 
@@ -360,13 +360,13 @@ def test_text_documents_name_a_dangling_link_and_its_key(books, how):
     link.symlink_to(books / "gone.txt")
     entry = {"folder": books, "glob": f"{books}/more/*.txt", "name": link}[how]
     with pytest.raises(FileNotFoundError, match=r"dangling\.txt") as raised:
-        text_documents(str(entry))
+        texts_in_files(str(entry))
     assert KEY in str(raised.value)
 
 
 def test_text_documents_take_a_link_to_a_file(books):
     (books / "more" / "e.txt").symlink_to(books / "b.txt")
-    (document,) = text_documents(str(books / "more" / "e.txt"))
+    (document,) = texts_in_files(str(books / "more" / "e.txt"))
     assert text_of(document) == "book b\n"
 
 
@@ -374,7 +374,7 @@ def test_text_documents_take_a_link_to_a_file(books):
 def test_text_documents_compressed_otherwise_are_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x00\x01")
     with pytest.raises(ValueError, match="not plain text") as raised:
-        text_documents(str(tmp_path / name))
+        texts_in_files(str(tmp_path / name))
     assert name in str(raised.value)
     assert KEY in str(raised.value)
 
@@ -391,7 +391,7 @@ def test_text_documents_that_are_not_plain_text_are_refused_by_name(books, name,
     with pytest.raises(
         UserError, match=f"^{KEY}: .*{name} ends in .*, not plain text"
     ) as raised:
-        text_documents(how.format(books, name, books))
+        texts_in_files(how.format(books, name, books))
     assert "\n" not in str(raised.value) and "iconv" not in str(raised.value)
 
 
@@ -409,7 +409,7 @@ def test_text_documents_that_are_not_plain_text_are_refused_by_name(books, name,
 def test_text_document_that_is_not_plain_text_is_refused(tmp_path, name, content, what):
     data = gzip.compress(content) if name.endswith("gz") else content
     (tmp_path / name).write_bytes(data)
-    (document,) = text_documents(str(tmp_path / name))
+    (document,) = texts_in_files(str(tmp_path / name))
     with pytest.raises(UserError, match=rf"{name} (.*\. The file )?{what}") as raised:
         document.read_digest()
     assert "iconv" not in str(raised.value)
@@ -421,7 +421,7 @@ def test_text_document_that_is_not_plain_text_is_refused(tmp_path, name, content
 )
 def test_text_document_may_begin_with_a_bracket(tmp_path, text):
     (tmp_path / "a.txt").write_text(text)
-    (document,) = text_documents(str(tmp_path))
+    (document,) = texts_in_files(str(tmp_path))
     assert text_of(document) == text
 
 
@@ -435,20 +435,20 @@ def write_jsonl(path: Path, *values) -> str:
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.JSONL", "a.ndjson", "a.jsonl.gz"])
 def test_jsonl_documents_are_their_field(tmp_path, name, monkeypatch):
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 7)  # lines straddle the chunks
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 7)  # lines straddle the chunks
     texts = ["One naïve text.", "Two\nlines,\u2028a break", "", "日本"]
     lines = "\r\n".join(json.dumps({"id": 3, "text": text}) for text in texts)
     data = f"\n{lines}".encode()
     file = tmp_path / name
     file.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    (document,) = text_documents(str(tmp_path))
+    (document,) = texts_in_files(str(tmp_path))
     assert text_of(document) == "".join(text + "\n" for text in texts)
 
 
 def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", {"text": "one", "body": "two"})
     (one,), (other,), (plain,) = (
-        text_documents(path, field=field) for field in ("text", "body", "")
+        texts_in_files(path, field=field) for field in ("text", "body", "")
     )
     assert [text_of(one), text_of(other)] == ["one\n", "two\n"]
     assert json.loads(text_of(plain)) == {"text": "one", "body": "two"}
@@ -460,14 +460,14 @@ def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path):
 def test_jsonl_documents_may_hold_anything_in_other_fields(tmp_path):
     """A title of crawled text may be cut within a character."""
     (tmp_path / "a.jsonl").write_text(r'{"title": "\ud83d", "text": "one"}')
-    (document,) = text_documents(str(tmp_path))
+    (document,) = texts_in_files(str(tmp_path))
     assert text_of(document) == "one\n"
 
 
 def test_jsonl_documents_are_not_searched_for_without_a_field(books):
     write_jsonl(books / "x.jsonl", {"text": "one"})
-    assert names(text_documents(str(books)))[-1] == "x.jsonl"
-    assert "x.jsonl" not in names(text_documents(str(books), field=""))
+    assert names(texts_in_files(str(books)))[-1] == "x.jsonl"
+    assert "x.jsonl" not in names(texts_in_files(str(books), field=""))
 
 
 @pytest.mark.parametrize(
@@ -491,7 +491,7 @@ def test_jsonl_document_that_cannot_be_read_is_named_with_its_line(
     tmp_path, line, message
 ):
     (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n\n' + line + "\n")
-    (document,) = text_documents(str(tmp_path))
+    (document,) = texts_in_files(str(tmp_path))
     with pytest.raises(ValueError, match=message) as raised:
         text_of(document)
     assert f"{tmp_path}/a.jsonl:3: " in str(raised.value)
@@ -504,7 +504,7 @@ def test_jsonl_document_that_cannot_be_read_is_named_with_its_line(
 
 def made_documents(sizes, first=0):
     return [
-        Document(f"book{number}.txt", "", size, lambda: iter(()))
+        NamedText(f"book{number}.txt", "", size, lambda: iter(()))
         for number, size in enumerate(sizes, first)
     ]
 
@@ -569,7 +569,7 @@ def test_hold_out_depends_on_the_last_part_of_the_name_alone():
 def test_shared_texts_are_pairs_of_names():
     texts = ["a", "b", "a", " "]
     everything = [
-        Document(f"{number}.txt", "", 1, lambda text=text: [text], may_be_blank=True)
+        NamedText(f"{number}.txt", "", 1, lambda text=text: [text], may_be_blank=True)
         for number, text in enumerate(texts)
     ]
     pairs = shared_texts(everything[:2], everything[2:])
@@ -588,7 +588,7 @@ def counted(*chunks):
         times_read.append(None)
         yield from chunks
 
-    return Document("a", "", 0, read), times_read
+    return NamedText("a", "", 0, read), times_read
 
 
 def test_a_digest_is_of_the_text_alone():
@@ -608,7 +608,7 @@ def test_a_text_read_to_its_end_is_not_read_again_for_its_digest():
     assert list(document.blocks()) == ["a text\n"]
     assert document.read_digest() == digest
     assert len(times_read) == 1
-    document, times_read = counted("a text", "\n" * documents.BLOCK_CHARS)
+    document, times_read = counted("a text", "\n" * named_texts.BLOCK_CHARS)
     next(document.blocks())
     assert document.read_digest()
     assert len(times_read) == 2, "the digest of a part is not that of the text"
@@ -629,7 +629,7 @@ def test_hold_out_reads_what_has_no_size_and_keeps_what_there_is_room_for(
     texts = [f"book {number}\n" * number for number in range(1, 20)]
     for number, text in enumerate(texts):
         (tmp_path / f"{number:02}.txt.gz").write_bytes(gzip.compress(text.encode()))
-    found = text_documents(str(tmp_path))
+    found = texts_in_files(str(tmp_path))
     assert {document.num_bytes for document in found} == {None}
     _, valid = hold_out(found, 0.2, room)
     assert [document.num_bytes for document in found] == list(map(len, texts))
@@ -651,7 +651,7 @@ def test_hold_out_reads_what_has_no_size_and_keeps_what_there_is_room_for(
 def test_files_are_sorted_without_the_suffix_of_a_compressed_file(tmp_path):
     for name in ("b.txt.gz", "b.txt-1.txt", "c.txt", "a.txt.xz"):
         (tmp_path / name).write_text("text")
-    assert names(text_documents(str(tmp_path))) == [
+    assert names(texts_in_files(str(tmp_path))) == [
         "a.txt.xz",
         "b.txt.gz",
         "b.txt-1.txt",

@@ -2,7 +2,7 @@
 
 from joined import addresses, start_script
 
-from gpt1_jax.runs.processes import check_processes
+from gpt1_jax.runs.agreement import check_processes
 
 ASK = """
 import dataclasses, importlib.util, sys
@@ -11,7 +11,7 @@ from pathlib import Path
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.parallel import join, processes
-from gpt1_jax.runs.processes import check_processes
+from gpt1_jax.runs.agreement import check_processes
 
 spec = importlib.util.spec_from_file_location("pretrain", "configs/pretrain.py")
 module = importlib.util.module_from_spec(spec)
