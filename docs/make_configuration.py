@@ -32,7 +32,7 @@ _ON_RESUME = {
 }
 _OBVIOUS = (
     r"positive|not be negative|at most [12],\d{3},\d{3}|the lowest and"
-    r"|different names|in \[0, 0\.99999"
+    r"|different names|all, none or|in \[0, 0\.99999"
 )
 
 
@@ -74,7 +74,8 @@ class _Explained(NamedTuple):
 
     @property
     def default(self) -> str:
-        return f"`{self.name}={self.value!r}`"
+        value = repr(self.value)
+        return f"`{self.name}={value if len(value) < 99 else value[:50] + '..'}`"
 
 
 def _shared(

@@ -89,11 +89,10 @@ class ModelOptions(Section):
     # "matrix" = on the embedding matrix, once per step, for lookup and softmax alike
     # (released code); "lookups" = on the two vectors separately.
     embed_dropout_on: Literal["sum", "matrix", "lookups"] = "sum"
-    # The form of attention: "blocked" skips scores hidden by the causal mask, and keeps
-    # no [T, T] array for the backward pass; "fused" uses kernels for TPUs and GPUs that
-    # never form this array, and is "blocked" elsewhere; "plain" is the formula. "auto":
-    # "fused" where it is known to be faster and a check at the start of the run finds
-    # it right, otherwise "blocked". A run resumes with the form that it recorded.
+    # The form of attention: "plain" is the formula; "blocked" skips scores hidden by
+    # the causal mask and keeps no [T, T] array; "fused" uses kernels for TPUs and GPUs,
+    # and is "blocked" elsewhere. "auto": "fused" where it is known to be faster and the
+    # run finds it right, otherwise "blocked". A run resumes with its own form.
     attention_form: Free[Literal["auto", "blocked", "fused", "plain"]] = "auto"
     # The form of LayerNorm: "fused" computes it with the residual sum and its dropout
     # in one GPU kernel each way, and is "plain" elsewhere. "auto": as for attention.
