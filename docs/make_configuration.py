@@ -15,7 +15,7 @@ _HEAD = """\
 
 The keys of all jobs: the value that each has unless a preset or you set another, its
 meaning, and limits that are not obvious. Keys that an earlier job explains stand at the
-end of a job, with the values that differ there. `--config.KEY=VALUE` sets a key;
+end of a job, with the values that differ there. The flag `--config.KEY` sets a key;
 `--config=configs/NAME.py:PRESET --help` prints all of a job and preset.
 
 A run resumes only with the values that it began with. Exceptions are keys that *may
