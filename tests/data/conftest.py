@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig
+from gpt1_jax.data.corpus import prepare_corpus
 
 VOCAB_SIZE = 480  # of which 256 are bytes and 70 are characters and the newline
 
@@ -54,5 +55,21 @@ def tokenizer_config() -> Callable[..., TokenizerConfig]:
             train_megabytes=1.0,
         )
         return TokenizerConfig(**{**values, **overrides})
+
+    return make
+
+
+@pytest.fixture
+def prepare(data_config, tokenizer_config, tokenizer_dir) -> Callable[..., tuple]:
+    """`prepare(tokenizer, own_tokenizer, **data)`: a corpus and its tokenizer.
+
+    `tokenizer` overrides values of `tokenizer_config`, which trains one. By default it
+    is the saved one.
+    """
+    saved = {"path": str(tokenizer_dir)}
+
+    def make(tokenizer=saved, own_tokenizer=None, **data):
+        configs = data_config(**data), tokenizer_config(**tokenizer)
+        return prepare_corpus(*configs, own_tokenizer=own_tokenizer, progress=False)
 
     return make

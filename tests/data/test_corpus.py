@@ -22,6 +22,8 @@ from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
+TRAINED = {}  # a tokenizer of the values by default
+
 
 def tokens_of(prepared: Corpus, split: str) -> np.ndarray:
     reader = TokenReader(prepared, split)
@@ -42,49 +44,29 @@ def books(tmp_path, make_text) -> dict[str, str]:
     return texts
 
 
-@pytest.fixture
-def run(data_config, tokenizer_config, tokenizer_dir):
-    """`run(**data)`: prepares with a tokenizer that is there already."""
-
-    def prepare_quietly(**data):
-        saved = tokenizer_config(path=str(tokenizer_dir))
-        return prepare_corpus(data_config(**data), saved, progress=False)
-
-    return prepare_quietly
-
-
 # --- what is written ----------------------------------------------------------
 
 
-def test_prepare_tokens_decode_to_the_cleaned_text(
-    tmp_path, data_config, tokenizer_config, books
-):
+def test_prepare_tokens_decode_to_the_cleaned_text(tmp_path, prepare, books):
     messy = {
         name: "\ufeff" + text.title().replace("\n", " \r\n\r\n\t").replace(" ", "  ")
         for name, text in books.items()
     }
     write_books(tmp_path / "books", messy)
-    prepared, tokenizer = prepare_corpus(
-        data_config(), tokenizer_config(), progress=False
-    )
+    prepared, tokenizer = prepare(TRAINED)
     train = tokenizer.decode(tokens_of(prepared, "train"))
     valid = tokenizer.decode(tokens_of(prepared, "valid"))
     assert valid in books.values()
-    assert train == "".join(text for text in books.values() if text != valid)
-
-
-def test_prepare_tokens_are_the_tokenizer_s_ids(tmp_path, run, books):
-    prepared, tokenizer = run()
-    valid = tokenizer.decode(tokens_of(prepared, "valid"))
     text = "".join(text for text in books.values() if text != valid)
+    assert train == text
     assert tokens_of(prepared, "train").tolist() == tokenizer.encode(text)
     assert prepared.tokenizer_digest == tokenizer.digest
 
 
-def test_prepare_counts_are_those_of_the_cleaned_text(tmp_path, run, books):
+def test_prepare_counts_are_those_of_the_cleaned_text(tmp_path, prepare, books):
     write_books(tmp_path / "books", {"book1.txt": "  Naïve\tfox \n\n\nthe dog\n"})
     train, valid = [tmp_path / "books" / f"book{i}.txt" for i in (1, 2)]
-    prepared, tokenizer = run(train=str(train), valid=str(valid))
+    prepared, tokenizer = prepare(train=str(train), valid=str(valid))
     assert prepared.train.documents == prepared.valid.documents == 1
     assert prepared.train.words == 4
     assert prepared.train.bytes == len("naïve fox\nthe dog\n".encode())
@@ -103,18 +85,18 @@ def test_token_dtype_has_room_for_three_special_tokens(vocab_size, dtype):
     assert vocab_size + 3 - 1 <= np.iinfo(dtype).max
 
 
-def test_prepare_writes_wide_tokens_for_a_large_vocabulary(run, books, monkeypatch):
-    narrow, _ = run()
+def test_prepare_writes_wide_tokens_for_a_large_vocabulary(prepare, books, monkeypatch):
+    narrow, _ = prepare()
     narrow_tokens = tokens_of(narrow, "train")
     monkeypatch.setattr(shards, "NUM_SPECIAL_TOKENS", 1 << 16)
-    wide, _ = run(valid_fraction=0.11)  # another key, the same split
+    wide, _ = prepare(valid_fraction=0.11)  # another key, the same split
     wide_tokens = tokens_of(wide, "train")
     assert (narrow_tokens.dtype, wide_tokens.dtype) == (np.uint16, np.uint32)
     assert narrow_tokens.tolist() == wide_tokens.tolist()
 
 
 def test_prepare_trains_on_at_most_the_wanted_megabytes(
-    tmp_path, data_config, tokenizer_config, make_text, monkeypatch
+    tmp_path, prepare, make_text, monkeypatch
 ):
     monkeypatch.setattr(documents, "BLOCK_CHARS", 1000)
     write_books(tmp_path / "books", {"a.txt": make_text(20_000)})
@@ -126,8 +108,7 @@ def test_prepare_trains_on_at_most_the_wanted_megabytes(
         return train(given_lines, *arguments)
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", spy)
-    config = tokenizer_config(train_megabytes=0.03)
-    prepare_corpus(data_config(), config, progress=False)
+    prepare({"train_megabytes": 0.03})
     assert 30_000 <= len("\n".join(given_lines)) < 32_000
 
 
@@ -135,21 +116,23 @@ def test_prepare_trains_on_at_most_the_wanted_megabytes(
 
 
 def split_bytes(prepared: Corpus) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes() for path in sorted(prepared.directory.iterdir())
-    }
+    return {path.name: path.read_bytes() for path in prepared.directory.iterdir()}
 
 
-def test_prepare_small_blocks_change_nothing(tmp_path, run, make_text, monkeypatch):
+def assert_same_tokens(one: Corpus, other: Corpus) -> None:
+    for split in ("train", "valid"):
+        np.testing.assert_array_equal(tokens_of(one, split), tokens_of(other, split))
+        assert getattr(one, split).words == getattr(other, split).words
+
+
+def test_prepare_small_blocks_change_nothing(tmp_path, prepare, make_text, monkeypatch):
     texts = {"lines.txt": make_text(500), "line.txt": make_text(500, "", 500)}
     write_books(tmp_path / "books", {**texts, "blank.txt": "\n" * 50 + "fox" + " " * 9})
-    whole, _ = run(cache_dir=str(tmp_path / "whole"))
+    whole, _ = prepare(cache_dir=str(tmp_path / "whole"))
     monkeypatch.setattr(documents, "BLOCK_CHARS", 64)
-    cut, _ = run(cache_dir=str(tmp_path / "cut"))
+    cut, _ = prepare(cache_dir=str(tmp_path / "cut"))
     assert cut.directory.name == whole.directory.name
-    for split in ("train", "valid"):
-        np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
-        assert getattr(cut, split).words == getattr(whole, split).words
+    assert_same_tokens(cut, whole)
 
 
 @pytest.fixture
@@ -168,32 +151,34 @@ def processes(monkeypatch) -> list[subprocess.Popen]:
 
 
 def test_prepare_with_processes_writes_the_same_bytes_in_order(
-    tmp_path, run, books, monkeypatch, processes
+    tmp_path, prepare, books, monkeypatch, processes
 ):
     monkeypatch.setattr(documents, "BLOCK_CHARS", 100)  # some hundred blocks
-    one, _ = run(cache_dir=str(tmp_path / "one"), num_workers=1)
-    two, _ = run(cache_dir=str(tmp_path / "two"), num_workers=2)
+    one, _ = prepare(cache_dir=str(tmp_path / "one"), num_workers=1)
+    two, _ = prepare(cache_dir=str(tmp_path / "two"), num_workers=2)
     assert len(processes) == 2
     assert split_bytes(one) == split_bytes(two)
     assert one.directory.name == two.directory.name
 
 
-def test_prepare_small_corpus_starts_no_processes(run, books, processes, monkeypatch):
+def test_prepare_small_corpus_starts_no_processes(
+    prepare, books, processes, monkeypatch
+):
     monkeypatch.setattr(Tokenizer, "seconds_to_load", 60.0)
-    run(num_workers=2)
+    prepare(num_workers=2)
     assert not processes
 
 
-def test_prepare_many_shards_hold_the_same_tokens(tmp_path, run, books, monkeypatch):
-    whole, _ = run(cache_dir=str(tmp_path / "whole"))
+def test_prepare_many_shards_hold_the_same_tokens(
+    tmp_path, prepare, books, monkeypatch
+):
+    whole, _ = prepare(cache_dir=str(tmp_path / "whole"))
     monkeypatch.setattr(shards, "SHARD_TOKENS", 64)
-    cut, _ = run(cache_dir=str(tmp_path / "cut"))
-    assert len(cut.checksums) == sum(
-        -(-counts.tokens // 64) for counts in (cut.train, cut.valid)
-    )
+    cut, _ = prepare(cache_dir=str(tmp_path / "cut"))
+    number = sum(-(-counts.tokens // 64) for counts in (cut.train, cut.valid))
+    assert len(cut.checksums) == number
     assert cut.digest != whole.digest
-    for split in ("train", "valid"):
-        np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
+    assert_same_tokens(cut, whole)
 
 
 # --- the split ----------------------------------------------------------------
@@ -201,11 +186,11 @@ def test_prepare_many_shards_hold_the_same_tokens(tmp_path, run, books, monkeypa
 
 @pytest.mark.parametrize("fraction", [0.02, 0.9])
 def test_prepare_single_document_splits_off_its_tail(
-    tmp_path, run, make_text, fraction
+    tmp_path, prepare, make_text, fraction
 ):
     text = make_text(301)
     write_books(tmp_path / "books", {"only.txt": text})
-    prepared, tokenizer = run(valid_fraction=fraction)
+    prepared, tokenizer = prepare(valid_fraction=fraction)
     train, valid = tokens_of(prepared, "train"), tokens_of(prepared, "valid")
     assert [*train, *valid] == tokenizer.encode(text)
     assert len(valid) == round(fraction * (len(train) + len(valid)))
@@ -220,12 +205,12 @@ def test_prepare_single_document_splits_off_its_tail(
     assert files == ["corpus.json", "train.bin", "valid.bin"]
 
 
-def test_prepare_counts_the_words_of_a_held_out_tail(tmp_path, run, monkeypatch):
+def test_prepare_counts_the_words_of_a_held_out_tail(tmp_path, prepare, monkeypatch):
     """Where words differ from place to place, so that a share would be wrong."""
     monkeypatch.setattr(documents, "BLOCK_CHARS", 1 << 14)
     text = "xylophonist quetzalcoatl\n" * 2000 + "the fox and the dog\n" * 8000
     write_books(tmp_path / "books", {"only.txt": text})
-    prepared, tokenizer = run(valid_fraction=0.3)
+    prepared, tokenizer = prepare(valid_fraction=0.3)
     head, tail = (tokenizer.decode(tokens_of(prepared, s)) for s in ("train", "valid"))
     assert head + tail == text
     told = {"words": len(tail.split()), "bytes": len(tail)}
@@ -235,17 +220,17 @@ def test_prepare_counts_the_words_of_a_held_out_tail(tmp_path, run, monkeypatch)
         assert abs(share / 0.3 - 1) > 0.05, "the test should tell them apart"
 
 
-def test_prepare_explicit_validation_files_are_taken_whole(tmp_path, run, books):
+def test_prepare_explicit_validation_files_are_taken_whole(tmp_path, prepare, books):
     """Even a last line without a newline ends its document."""
     write_books(tmp_path, {"v1.txt": "the fox", "v2.txt": "a dog\n"})
-    prepared, tokenizer = run(valid=f"{tmp_path}/v?.txt")
+    prepared, tokenizer = prepare(valid=f"{tmp_path}/v?.txt")
     assert tokenizer.decode(tokens_of(prepared, "valid")) == "the fox\na dog\n"
     assert (prepared.train.documents, prepared.valid.documents) == (10, 2)
     assert prepared.train.words == 2000
 
 
-def test_prepare_takes_whole_documents_for_validation(run, books):
-    prepared, tokenizer = run(valid_fraction=0.26)
+def test_prepare_takes_whole_documents_for_validation(prepare, books):
+    prepared, tokenizer = prepare(valid_fraction=0.26)
     assert (prepared.train.documents, prepared.valid.documents) == (7, 3)
     assert prepared.valid.words == 600
     text = tokenizer.decode(tokens_of(prepared, "valid"))
@@ -263,11 +248,8 @@ def files_of(cache: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_prepare_again_rewrites_nothing(
-    tmp_path, data_config, tokenizer_config, books, monkeypatch
-):
-    arguments = data_config(), tokenizer_config()
-    first, tokenizer = prepare_corpus(*arguments, progress=False)
+def test_prepare_again_rewrites_nothing(tmp_path, prepare, books, monkeypatch):
+    first, tokenizer = prepare(TRAINED)
     before = files_of(tmp_path / "cache")
     assert len(before) > 4
 
@@ -276,7 +258,7 @@ def test_prepare_again_rewrites_nothing(
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", refuse)
     monkeypatch.setattr(SentencePieceTokenizer, "encode", refuse)
-    again, same = prepare_corpus(*arguments, progress=False)
+    again, same = prepare(TRAINED)
     assert files_of(tmp_path / "cache") == before
     assert (again, same.digest) == (first, tokenizer.digest)
 
@@ -302,68 +284,55 @@ def count_reads(tmp_path):
 
 
 def test_prepare_reads_each_text_for_its_digest_and_to_tokenise_it(
-    data_config, tokenizer_config, tokenizer_dir, books, count_reads
+    prepare, tokenizer_dir, books, count_reads
 ):
     """The tokenizer is trained on the way, and what is in the cache is not read."""
-    trained = tokenizer_config(train_megabytes=0.003)  # of ten times as much
-    prepare_corpus(data_config(), trained, progress=False)
+    trained = {"train_megabytes": 0.003}  # of ten times as much
+    prepare(trained)
     assert count_reads() == [2] * 10
-    prepare_corpus(data_config(), trained, progress=False)
+    prepare(trained)
     assert count_reads() == [0] * 10
-    given = tokenizer_config(path=str(tokenizer_dir))
-    prepare_corpus(data_config(), given, progress=False)
+    prepare()
     assert count_reads() == [2] * 10
-    prepare_corpus(data_config(), trained, own_tokenizer=tokenizer_dir, progress=False)
+    prepare(trained, own_tokenizer=tokenizer_dir)
     assert count_reads() == [0] * 10, "a run that resumes"
 
 
-def test_prepare_sees_any_changed_file(tmp_path, run, books):
+def test_prepare_sees_any_changed_file(tmp_path, prepare, books):
     """Even when its length is the same and the change a moment ago; and its name."""
-    prepared = [run()[0]]
+    prepared = [prepare()[0]]
     for name, text in books.items():
         (tmp_path / "books" / name).write_text(text.replace("fox", "dog"))
-        prepared.append(run()[0])
+        prepared.append(prepare()[0])
     train = [tokens_of(p, "train").tolist() for p in (prepared[0], prepared[-1])]
     assert train[0] != train[1]
-    assert run()[0] == prepared[-1]
+    assert prepare()[0] == prepared[-1]
     (tmp_path / "books" / "book9.txt").rename(tmp_path / "books" / "last.txt")
-    prepared.append(run()[0])
+    prepared.append(prepare()[0])
     assert len({p.directory for p in prepared}) == len(books) + 2
 
 
-def test_prepare_change_trains_another_tokenizer(
-    tmp_path, data_config, tokenizer_config, books
-):
+def test_prepare_change_trains_another_tokenizer(tmp_path, prepare, books):
     for name in ("book3.txt", "book4.txt"):  # of which one is for training
-        prepare_corpus(data_config(), tokenizer_config(), progress=False)
+        prepare(TRAINED)
         text = books[name].replace("fox", "vex") + "vex vex"
         (tmp_path / "books" / name).write_text(text)
-    prepare_corpus(data_config(), tokenizer_config(), progress=False)
+    prepare(TRAINED)
     assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) >= 2
 
 
-def test_prepare_with_another_tokenizer_is_another_corpus(
-    data_config, tokenizer_config, books
-):
-    (small, small_tokenizer), (large, large_tokenizer) = (
-        prepare_corpus(data_config(), tokenizer_config(vocab_size=n), progress=False)
-        for n in (390, 399)
-    )
-    assert (small_tokenizer.vocab_size, large_tokenizer.vocab_size) == (390, 399)
-    assert small.directory != large.directory
-    assert small.train.words == large.train.words
+def test_prepare_with_another_tokenizer_is_another_corpus(prepare, books):
+    small, large = (prepare({"vocab_size": size}) for size in (390, 399))
+    assert [tokenizer.vocab_size for _, tokenizer in (small, large)] == [390, 399]
+    assert small[0].directory != large[0].directory
+    assert small[0].train.words == large[0].train.words
 
 
-def test_prepare_keeps_capitals_if_told_to(
-    data_config, tokenizer_config, books, tmp_path
-):
+def test_prepare_keeps_capitals_if_told_to(prepare, books, tmp_path):
     write_books(tmp_path / "books", {"c.txt": "The End\n" * 100})
-    (cased, tokenizer), (lower, _) = (
-        prepare_corpus(data_config(), tokenizer_config(lowercase=each), progress=False)
-        for each in (False, True)
-    )
+    cased, tokenizer = prepare({"lowercase": False})
     assert not tokenizer.lowercase
-    assert cased != lower
+    assert cased != prepare(TRAINED)[0]
 
 
 @pytest.mark.parametrize(
@@ -374,16 +343,13 @@ def test_prepare_keeps_capitals_if_told_to(
     ],
 )
 def test_prepare_refuses_a_tokenizer_of_another_kind_or_case(
-    data_config, tokenizer_config, tokenizer_dir, books, differs, message
+    prepare, tokenizer_dir, books, differs, message
 ):
-    config = tokenizer_config(path=str(tokenizer_dir), **differs)
     with pytest.raises(UserError, match=message):
-        prepare_corpus(data_config(), config, progress=False)
+        prepare({"path": str(tokenizer_dir), **differs})
 
 
-def test_prepare_twice_at_a_time_works_once(
-    data_config, tokenizer_config, books, monkeypatch
-):
+def test_prepare_twice_at_a_time_works_once(prepare, books, monkeypatch):
     trained, train = [], SentencePieceTokenizer.train
 
     def slow(lines, vocab_size, lowercase):
@@ -392,24 +358,21 @@ def test_prepare_twice_at_a_time_works_once(
         return train(lines, vocab_size, lowercase)
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", slow)
-    arguments = data_config(), tokenizer_config()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        one, other = (
-            pool.submit(prepare_corpus, *arguments, progress=False) for _ in range(2)
-        )
+        one, other = pool.map(prepare, [TRAINED] * 2)
     assert trained == [480]
-    assert one.result()[0] == other.result()[0]
+    assert one[0] == other[0]
 
 
 def test_prepare_builtin_and_where_the_cache_may_be(
-    tmp_path, run, monkeypatch, make_text
+    tmp_path, prepare, monkeypatch, make_text
 ):
     texts = {f"module{i}": make_text(50, str(i)) for i in range(4)}
     monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: texts)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "default"))
     monkeypatch.setenv("HOME", str(tmp_path))
     for named, found in (("", default_cache_dir()), ("~/of mine", "of mine")):
-        prepared, _ = run(source="builtin", train="", cache_dir=named)
+        prepared, _ = prepare(source="builtin", train="", cache_dir=named)
         assert prepared.directory.is_relative_to(tmp_path / found)
         assert prepared.train.words + prepared.valid.words == 200
 
@@ -423,7 +386,7 @@ def leftovers(cache: Path) -> list[str]:
     return [str(path) for path in found if path.name != "tokenizers"]
 
 
-def test_prepare_failed_encoding_leaves_nothing(tmp_path, run, books, monkeypatch):
+def test_prepare_failed_encoding_leaves_nothing(tmp_path, prepare, books, monkeypatch):
     encode, calls = SentencePieceTokenizer.encode, []
 
     def fail(self, text):
@@ -435,9 +398,9 @@ def test_prepare_failed_encoding_leaves_nothing(tmp_path, run, books, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(SentencePieceTokenizer, "encode", fail)
         with pytest.raises(RuntimeError):
-            run()
+            prepare()
     assert not leftovers(tmp_path / "cache")
-    assert run()[0].train.documents == 9
+    assert prepare()[0].train.documents == 9
 
 
 @pytest.mark.parametrize(
@@ -448,16 +411,16 @@ def test_prepare_failed_encoding_leaves_nothing(tmp_path, run, books, monkeypatc
     ],
 )
 def test_prepare_refuses_text_of_nothing_and_leaves_nothing(
-    tmp_path, run, files, message
+    tmp_path, prepare, files, message
 ):
     write_books(tmp_path, {f"{name}.txt": text for name, text in files.items()})
     with pytest.raises(UserError, match=message):
-        run(**{name: str(tmp_path / f"{name}.txt") for name in files})
+        prepare(**{name: str(tmp_path / f"{name}.txt") for name in files})
     assert not leftovers(tmp_path / "cache")
 
 
 def test_prepare_interrupted_among_processes_leaves_nothing(
-    tmp_path, run, books, monkeypatch, processes
+    tmp_path, prepare, books, monkeypatch, processes
 ):
     add, added = shards.CorpusWriter.add, []
 
@@ -469,7 +432,7 @@ def test_prepare_interrupted_among_processes_leaves_nothing(
     monkeypatch.setattr(documents, "BLOCK_CHARS", 100)
     monkeypatch.setattr(shards.CorpusWriter, "add", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        run(num_workers=2)
+        prepare(num_workers=2)
     assert len(processes) == 2
     assert not leftovers(tmp_path / "cache")
     assert all(process.returncode is not None for process in processes)
@@ -545,16 +508,15 @@ def test_prepare_killed_at_any_change_of_the_cache_is_done_by_the_next(
 
 @pytest.mark.parametrize("split", ["train", "valid"])
 def test_prepare_names_a_bad_file_before_any_work(
-    tmp_path, data_config, tokenizer_config, books, monkeypatch, split
+    tmp_path, prepare, books, monkeypatch, split
 ):
     def train(lines, *arguments):
         assert not list(lines)  # reads them all first, as the trainer does
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", train)
     (tmp_path / "bad.txt").write_bytes(b"good text\n" * 60_000 + b"\xff")
-    config = data_config(**{split: f"{tmp_path}/bad.txt"})
     with pytest.raises(UserError, match=r"bad\.txt:60001: .* is not UTF-8 text"):
-        prepare_corpus(config, tokenizer_config(), progress=False)
+        prepare(TRAINED, **{split: f"{tmp_path}/bad.txt"})
 
 
 def damage(path: Path, how: str) -> None:
@@ -572,10 +534,9 @@ def damage(path: Path, how: str) -> None:
 
 
 def test_prepare_makes_a_damaged_corpus_or_tokenizer_again(
-    tmp_path, data_config, tokenizer_config, books, capsys
+    tmp_path, prepare, books, capsys
 ):
-    arguments = data_config(), tokenizer_config()
-    prepared, tokenizer = prepare_corpus(*arguments, progress=False)
+    prepared, tokenizer = prepare(TRAINED)
     before = split_bytes(prepared)
     for name, how in (
         *(("train.bin", "flipped"), ("train.bin", "gone"), ("valid.bin", "cut")),
@@ -585,7 +546,7 @@ def test_prepare_makes_a_damaged_corpus_or_tokenizer_again(
     ):
         (path,) = (tmp_path / "cache").rglob(name)
         damage(path, how)
-        again, same = prepare_corpus(*arguments, progress=False)
+        again, same = prepare(TRAINED)
         assert (again, same.digest) == (prepared, tokenizer.digest), (name, how)
         assert split_bytes(again) == before, (name, how)
         out = capsys.readouterr().out
@@ -593,16 +554,12 @@ def test_prepare_makes_a_damaged_corpus_or_tokenizer_again(
 
 
 def test_prepare_uses_the_tokenizer_of_a_run_that_goes_on(
-    tmp_path, data_config, tokenizer_config, tokenizer_dir, books
+    tmp_path, prepare, tokenizer_dir, books
 ):
-    config = tokenizer_config(vocab_size=399)
-    own, tokenizer = prepare_corpus(
-        data_config(), config, own_tokenizer=tokenizer_dir, progress=False
-    )
+    own, tokenizer = prepare({"vocab_size": 399}, own_tokenizer=tokenizer_dir)
     assert tokenizer.vocab_size == 480
     assert not (tmp_path / "cache" / "tokenizers").exists()
-    named = tokenizer_config(path=str(tokenizer_dir))
-    assert prepare_corpus(data_config(), named, progress=False)[0] == own
+    assert prepare()[0] == own
 
 
 # --- warnings -----------------------------------------------------------------
@@ -621,14 +578,16 @@ def test_prepare_warns_of_text_in_both_splits_each_time(
         assert f"WARNING: {warning}" in capsys.readouterr().out
 
 
-def test_prepare_warns_of_a_share_far_from_the_one_asked_for(tmp_path, run, make_text):
+def test_prepare_warns_of_a_share_far_from_the_one_asked_for(
+    tmp_path, prepare, make_text
+):
     """One document of three may be held out, and its bytes are worth more tokens."""
     texts = {f"{i}.txt": make_text(400, str(i)) for i in range(9)}
     texts["long.txt"] = "日本" * 200
     write_books(tmp_path / "books", texts)
     shares = []
     for fraction in (0.02, 0.06, 0.12):
-        prepared, _ = run(valid_fraction=float(fraction))
+        prepared, _ = prepare(valid_fraction=float(fraction))
         total = prepared.train.tokens + prepared.valid.tokens
         share = prepared.valid.tokens / total
         is_near = fraction / 2 <= share <= 2 * fraction
@@ -665,14 +624,13 @@ def packed(tmp_path, make_text):
     ("which", "fraction"), [("3 4 5 9", 0.05), (" ".join(map(str, range(12))), 0.2)]
 )
 def test_prepare_compressed_files_are_divided_as_plain_ones(
-    data_config, tokenizer_config, packed, which, fraction
+    prepare, packed, which, fraction
 ):
     """The same text is held out, the tokenizer is the same, and so are all tokens."""
-    found = []
-    for folder, names in (("plain", ""), ("packed", which)):
-        data = data_config(train=packed(folder, names), valid_fraction=fraction)
-        found.append(prepare_corpus(data, tokenizer_config(), progress=False))
-    (plain, tokenizer), (corpus, same) = found
+    (plain, tokenizer), (corpus, same) = (
+        prepare(TRAINED, train=packed(folder, names), valid_fraction=fraction)
+        for folder, names in (("plain", ""), ("packed", which))
+    )
     assert tokenizer.digest == same.digest
     assert corpus.digest == plain.digest
     assert (corpus.train, corpus.valid) == (plain.train, plain.valid)
@@ -681,26 +639,25 @@ def test_prepare_compressed_files_are_divided_as_plain_ones(
 
 @pytest.mark.parametrize(("megabytes", "times", "most"), [(1.0, 2, 0), (0.004, 3, 2)])
 def test_prepare_reads_compressed_files_twice_and_then_never(
-    data_config, tokenizer_config, packed, count_reads, megabytes, times, most
+    prepare, packed, count_reads, megabytes, times, most
 ):
     """What is kept in memory, once; what is trained on and could not be, thrice."""
-    train = packed("books", " ".join(map(str, range(12))))
+    packed("books", " ".join(map(str, range(12))))
     count_reads()  # of what is written
-    arguments = data_config(train=train), tokenizer_config(train_megabytes=megabytes)
-    prepare_corpus(*arguments, progress=False)
+    prepare({"train_megabytes": megabytes})
     found = count_reads()
     assert set(found) <= set(range(1, times + 1))
     assert found.count(3) <= most
-    prepare_corpus(*arguments, progress=False)
+    prepare({"train_megabytes": megabytes})
     assert count_reads() == [0] * 12
 
 
 def test_prepare_cuts_the_end_off_where_no_documents_are_the_wanted_share(
-    tmp_path, run, make_text
+    tmp_path, prepare, make_text
 ):
     texts = {"a.txt": make_text(5000, "a"), "b.txt": make_text(5000, "b")}
     write_books(tmp_path / "books", texts)
-    prepared, tokenizer = run(valid_fraction=0.02)
+    prepared, tokenizer = prepare(valid_fraction=0.02)
     total = prepared.train.tokens + prepared.valid.tokens
     assert prepared.valid.tokens == round(0.02 * total)
     assert (prepared.train.documents, prepared.valid.documents) == (2, 1)
@@ -710,28 +667,27 @@ def test_prepare_cuts_the_end_off_where_no_documents_are_the_wanted_share(
     assert "the end of the text is held out instead" in warning
 
 
-def test_prepare_unwritable_cache_is_refused(tmp_path, run, books):
+def test_prepare_unwritable_cache_is_refused(tmp_path, prepare, books):
     (tmp_path / "file").touch()
     for cache in (tmp_path / "file", tmp_path / "file" / "cache"):
         with pytest.raises(OSError, match=r"--config\.data\.cache_dir") as e:
-            run(cache_dir=str(cache))
+            prepare(cache_dir=str(cache))
         assert str(cache) in str(e.value)
 
 
-def test_prepare_on_a_full_disk_is_one_line(tmp_path, run, books):
+def test_prepare_on_a_full_disk_is_one_line(tmp_path, prepare, books):
     """Files of more than 1,000 bytes are refused by the system, as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    message = (
+        rf"^{tmp_path}.* cannot be w.* \(File too large\).*--config\.data\.cache_dir"
+    )
     try:
-        with pytest.raises(
-            OSError,
-            match=r"cannot be w.* \(File too large\).*--config\.data\.cache_dir",
-        ) as raised:
-            run()
+        with pytest.raises(OSError, match=message):
+            prepare()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert str(tmp_path) in str(raised.value)
-    assert run()[0].train.tokens
+    assert prepare()[0].train.tokens
 
 
 # --- memory -------------------------------------------------------------------
@@ -762,19 +718,14 @@ def test_prepare_memory_does_not_grow_with_the_text(tmp_path, tokenizer_dir, mak
 
     Measured: 52 MiB for 5 MB of text, 57 for 20, and 60 for 25, 50 and 100.
     """
-    program = tmp_path / "measure.py"
-    program.write_text(textwrap.dedent(MEASURE))
+    program = [sys.executable, "-c", textwrap.dedent(MEASURE)]
     text = make_text(20_000)
 
     def measure(megabytes: int) -> list[int]:
         path = tmp_path / f"{megabytes}.txt"
         path.write_text(text * (megabytes * 1_000_000 // len(text)))
-        done = subprocess.run(
-            [sys.executable, program, path, tmp_path / "cache", tokenizer_dir],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [*program, path, tmp_path / "cache", tokenizer_dir]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -838,17 +789,16 @@ def test_find_documents_refuses_a_file_named_for_both_splits(
         find_documents(data_config(valid=valid), tmp_path, print)
 
 
-@pytest.mark.parametrize(("shared", "refused"), [(3, True), (0, False)])
+@pytest.mark.parametrize("shared", [3, 0])
 def test_find_documents_refuses_rows_in_both_splits(
-    tmp_path, data_config, monkeypatch, shared, refused
+    tmp_path, data_config, monkeypatch, shared
 ):
     document = Document("a[0]", "", 1, lambda: iter(()))
     monkeypatch.setattr(tfds, "tfds_documents", lambda *_: [document])
     monkeypatch.setattr(tfds, "shared_rows", lambda *_: shared)
     config = data_config(source="tfds", train="a:train", valid="a:train[9%:]")
-    if not refused:
+    if not shared:
         assert find_documents(config, tmp_path, print) == ([document], [document])
         return
-    with pytest.raises(ValueError, match="3 rows in common") as raised:
+    with pytest.raises(UserError, match=r"a:train\[9%:\].* 3 rows in common"):
         find_documents(config, tmp_path, print)
-    assert "a:train[9%:]" in str(raised.value)

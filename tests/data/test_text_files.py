@@ -188,11 +188,7 @@ def test_a_file_that_is_not_plain_text_is_refused_in_one_line(data, message):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "[Illustration]\n\nCHAPTER I.\n",
-            "[1]\n[2]\n",
-            '["Well," said she, "go."]\n',
-        ),
+        *("[Illustration]\n\nCHAPTER I.\n", "[1]\n[2]\n", '["Well," said she]\n'),
         *('{"Well," said she}\n', '{"Well,"\nsaid: she}\n', '"Hush," he said.'),
         *("<i>One</i>", "", "\x1b[31mred\n"),
     ],

@@ -10,7 +10,6 @@ import pytest
 
 from gpt1_jax import data
 from gpt1_jax.data import documents
-from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.separated import separate
 from gpt1_jax.data.shards import TokenReader
@@ -131,38 +130,26 @@ def test_nothing_is_held_out_of_files_beside_those_for_validation(stories, tmp_p
     assert told(train) == [STORIES, []] and told(valid) == [["Story 1", "Story 2"], []]
 
 
-@pytest.fixture
-def prepare(data_config, tokenizer_config, tokenizer_dir):
-    """Prepares a corpus of text with marks, in the tests' tokenizer."""
-
-    def make(**overrides):
-        data = data_config(document_separator=MARK, **overrides)
-        tokenizer = {"own_tokenizer": tokenizer_dir}
-        return prepare_corpus(data, tokenizer_config(), progress=False, **tokenizer)[0]
-
-    return make
-
-
 def test_separated_documents_are_held_out_of_a_prepared_corpus(
-    stories, prepare, sentencepiece_tokenizer, tmp_path
+    stories, prepare, tmp_path
 ):
-    corpus = prepare(train=str(tmp_path / "stories.txt"))
+    file = str(tmp_path / "stories.txt")
+    corpus, tokenizer = prepare(train=file, document_separator=MARK)
     told = []
     for split, counts in (("train", corpus.train), ("valid", corpus.valid)):
         ids = TokenReader(corpus, split).read(0, counts.tokens)
-        text = sentencepiece_tokenizer.decode(ids.tolist())
+        text = tokenizer.decode(ids.tolist())
         assert "endoftext" not in text
         found = re.findall(r"story (\d+)\.\nits end\.", text)
         assert len(found) == counts.documents
         told += map(int, found)
     assert sorted(told) == list(range(len(STORIES)))
     assert 20 < corpus.valid.documents < 60
-    assert [*corpus.documents] == [str(tmp_path / "stories.txt")]
+    assert [*corpus.documents] == [file]
 
 
-@pytest.mark.usefixtures("stories")
 def test_the_tokenizer_is_trained_on_what_is_not_held_out_of_a_file_read_twice(
-    tmp_path, data_config, tokenizer_config, monkeypatch
+    stories, prepare, tmp_path, monkeypatch
 ):
     """Once to train the tokenizer, and once to encode both splits."""
     given, train = [], SentencePieceTokenizer.train
@@ -178,8 +165,8 @@ def test_the_tokenizer_is_trained_on_what_is_not_held_out_of_a_file_read_twice(
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", note)
     monkeypatch.setattr(documents, "read_plain_text", note_opened)
-    data = data_config(train=str(tmp_path / "stories.txt"), document_separator=MARK)
-    corpus, _ = prepare_corpus(data, tokenizer_config(vocab_size=360), progress=False)
+    file = str(tmp_path / "stories.txt")
+    corpus, _ = prepare({"vocab_size": 360}, train=file, document_separator=MARK)
     told = [line for line in given if line.startswith("Story")]
     assert len(told) == corpus.train.documents == 400 - corpus.valid.documents < 400
     assert opened == ["stories.txt"] * 2
@@ -202,17 +189,17 @@ def test_a_mark_may_be_in_one_of_several_files(stories, tmp_path):
     assert sum(each.count + each.held_out for each in train) == 403
 
 
-@pytest.mark.usefixtures("stories")
-def test_validation_text_of_nothing_but_marks_is_refused(prepare, tmp_path):
+def test_validation_text_of_nothing_but_marks_is_refused(stories, prepare, tmp_path):
     """Not replaced by a part of the training text."""
-    marks = tmp_path / "marks.txt"
-    marks.write_text(f"{MARK}\n{MARK}\n")
+    named = {"train": "stories.txt", "valid": "marks.txt"}
+    named = {split: str(tmp_path / name) for split, name in named.items()}
+    (tmp_path / "marks.txt").write_text(f"{MARK}\n{MARK}\n")
     with pytest.raises(UserError, match=r"config.data.valid='.*marks.txt' holds no"):
-        prepare(train=str(tmp_path / "stories.txt"), valid=str(marks))
+        prepare(document_separator=MARK, **named)
 
 
 def test_a_held_out_end_is_told_where_no_document_could_be(prepare, tmp_path):
     few = tmp_path / "few.txt"
     few.write_text(f"One story. {'words ' * 200}\n{MARK}\nAnother.\n")
-    told = prepare(train=str(few)).warnings
-    assert any("the end of the text is held out" in each for each in told)
+    corpus, _ = prepare(train=str(few), document_separator=MARK)
+    assert any("the end of the text is held out" in each for each in corpus.warnings)
