@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data import builtin, corpus, documents, encoder, shards, tfds
+from gpt1_jax.data import builtin, corpus, documents, encoder, shards
 from gpt1_jax.data.corpus import find_documents, prepare_corpus
-from gpt1_jax.data.documents import Document
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -119,12 +118,6 @@ def split_bytes(prepared: Corpus) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in prepared.directory.iterdir()}
 
 
-def assert_same_tokens(one: Corpus, other: Corpus) -> None:
-    for split in ("train", "valid"):
-        np.testing.assert_array_equal(tokens_of(one, split), tokens_of(other, split))
-        assert getattr(one, split).words == getattr(other, split).words
-
-
 def test_prepare_small_blocks_change_nothing(tmp_path, prepare, make_text, monkeypatch):
     texts = {"lines.txt": make_text(500), "line.txt": make_text(500, "", 500)}
     write_books(tmp_path / "books", {**texts, "blank.txt": "\n" * 50 + "fox" + " " * 9})
@@ -132,7 +125,9 @@ def test_prepare_small_blocks_change_nothing(tmp_path, prepare, make_text, monke
     monkeypatch.setattr(documents, "BLOCK_CHARS", 64)
     cut, _ = prepare(cache_dir=str(tmp_path / "cut"))
     assert cut.directory.name == whole.directory.name
-    assert_same_tokens(cut, whole)
+    for split in ("train", "valid"):
+        np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
+        assert getattr(cut, split).words == getattr(whole, split).words
 
 
 @pytest.fixture
@@ -169,40 +164,7 @@ def test_prepare_small_corpus_starts_no_processes(
     assert not processes
 
 
-def test_prepare_many_shards_hold_the_same_tokens(
-    tmp_path, prepare, books, monkeypatch
-):
-    whole, _ = prepare(cache_dir=str(tmp_path / "whole"))
-    monkeypatch.setattr(shards, "SHARD_TOKENS", 64)
-    cut, _ = prepare(cache_dir=str(tmp_path / "cut"))
-    number = sum(-(-counts.tokens // 64) for counts in (cut.train, cut.valid))
-    assert len(cut.checksums) == number
-    assert cut.digest != whole.digest
-    assert_same_tokens(cut, whole)
-
-
 # --- the split ----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fraction", [0.02, 0.9])
-def test_prepare_single_document_splits_off_its_tail(
-    tmp_path, prepare, make_text, fraction
-):
-    text = make_text(301)
-    write_books(tmp_path / "books", {"only.txt": text})
-    prepared, tokenizer = prepare(valid_fraction=fraction)
-    train, valid = tokens_of(prepared, "train"), tokens_of(prepared, "valid")
-    assert [*train, *valid] == tokenizer.encode(text)
-    assert len(valid) == round(fraction * (len(train) + len(valid)))
-    counts = prepared.train, prepared.valid
-    assert [c.tokens for c in counts] == [len(train), len(valid)]
-    assert [c.documents for c in counts] == [1, 1]
-    assert sum(c.words for c in counts) == 301
-    assert sum(c.bytes for c in counts) == len(text)
-    assert counts[0].words == len(tokenizer.decode(train).split())
-    assert counts[0].bytes == pytest.approx(len(tokenizer.decode(train)), abs=1)
-    files = sorted(path.name for path in prepared.directory.iterdir())
-    assert files == ["corpus.json", "train.bin", "valid.bin"]
 
 
 def test_prepare_counts_the_words_of_a_held_out_tail(tmp_path, prepare, monkeypatch):
@@ -655,16 +617,20 @@ def test_prepare_reads_compressed_files_twice_and_then_never(
 def test_prepare_cuts_the_end_off_where_no_documents_are_the_wanted_share(
     tmp_path, prepare, make_text
 ):
+    """Which is told, unless there is one document only."""
     texts = {"a.txt": make_text(5000, "a"), "b.txt": make_text(5000, "b")}
-    write_books(tmp_path / "books", texts)
-    prepared, tokenizer = prepare(valid_fraction=0.02)
-    total = prepared.train.tokens + prepared.valid.tokens
-    assert prepared.valid.tokens == round(0.02 * total)
-    assert (prepared.train.documents, prepared.valid.documents) == (2, 1)
-    whole = [*tokens_of(prepared, "train"), *tokens_of(prepared, "valid")]
-    assert whole == tokenizer.encode(texts["a.txt"] + texts["b.txt"])
-    (warning,) = prepared.warnings
-    assert "the end of the text is held out instead" in warning
+    for number, fraction in ((1, 0.9), (2, 0.02)):
+        write_books(tmp_path / "books", dict([*texts.items()][:number]))
+        prepared, tokenizer = prepare(valid_fraction=fraction)
+        train, valid = tokens_of(prepared, "train"), tokens_of(prepared, "valid")
+        assert len(valid) == prepared.valid.tokens
+        assert len(valid) == round(fraction * (len(train) + len(valid)))
+        assert [*train, *valid] == tokenizer.encode("".join([*texts.values()][:number]))
+        assert prepared.train.documents == number and prepared.valid.documents == 1
+        told = [
+            "the end of the text is held out instead" in w for w in prepared.warnings
+        ]
+        assert told == [True] * (number - 1)
 
 
 def test_prepare_unwritable_cache_is_refused(tmp_path, prepare, books):
@@ -787,18 +753,3 @@ def test_find_documents_refuses_a_file_named_for_both_splits(
         UserError, match=rf"^{valid} .* config\.data\.train and by config\.data\.valid"
     ):
         find_documents(data_config(valid=valid), tmp_path, print)
-
-
-@pytest.mark.parametrize("shared", [3, 0])
-def test_find_documents_refuses_rows_in_both_splits(
-    tmp_path, data_config, monkeypatch, shared
-):
-    document = Document("a[0]", "", 1, lambda: iter(()))
-    monkeypatch.setattr(tfds, "tfds_documents", lambda *_: [document])
-    monkeypatch.setattr(tfds, "shared_rows", lambda *_: shared)
-    config = data_config(source="tfds", train="a:train", valid="a:train[9%:]")
-    if not shared:
-        assert find_documents(config, tmp_path, print) == ([document], [document])
-        return
-    with pytest.raises(UserError, match=r"a:train\[9%:\].* 3 rows in common"):
-        find_documents(config, tmp_path, print)

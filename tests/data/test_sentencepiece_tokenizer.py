@@ -63,7 +63,6 @@ PRINTABLE_ASCII = "".join(map(chr, range(32, 127)))
         PRINTABLE_ASCII.strip(),
         "sales rose 2.1% to $3.4 million (from 1,999) in 'q3' [sic]",
         "".join(sorted(PRINTABLE_ASCII, reverse=True)).strip(),
-        *PRINTABLE_ASCII.strip(),
         "the 日本 fox, café naïve 🙂🙂 a\u0301 ½",
         "<0x41> and <unk>",
         "日",

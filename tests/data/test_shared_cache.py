@@ -3,22 +3,16 @@
 import concurrent.futures
 import contextlib
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 
-import bucket
 import pytest
-from tiny_run import ROOT
 
 from gpt1_jax.data import corpus, owner, shards, shared_cache, tokenizers
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.files import write_json
-from gpt1_jax.data.shards import TokenReader, open_corpus
+from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.errors import UserError
 
 BUCKET = []  # of the test at work
@@ -60,10 +54,8 @@ def no_work(*args):
 
 
 def all_tokens(prepared):
-    return [
-        TokenReader(prepared, split).read(0, 10**6).tolist()
-        for split in ("train", "valid")
-    ]
+    splits = ("train", "valid")
+    return [TokenReader(prepared, each).read(0, 10**6).tolist() for each in splits]
 
 
 def records(shared):
@@ -82,9 +74,9 @@ def test_a_second_host_fetches_what_the_first_has_made(
     assert second.directory.is_relative_to(tmp_path / "b")
     assert (second.digest, same.digest) == (first.digest, tokenizer.digest)
     assert all_tokens(second) == all_tokens(first)
-    third, _ = prepare_on("c", own_tokenizer=first.directory.parents[1] / "tokenizers" /
-                          records(shared)[1].parent.name)  # fmt: skip
-    assert third.digest == first.digest
+    tokenizers = first.directory.parents[1] / "tokenizers"
+    own = tokenizers / records(shared)[1].parent.name
+    assert prepare_on("c", own_tokenizer=own)[0].digest == first.digest
 
 
 def test_what_a_host_had_made_before_is_shared_without_making_it(
@@ -288,62 +280,3 @@ def test_a_bucket_that_cannot_be_written_is_refused_before_any_work(
     message = r"bucket/tokenizers/.* cannot be written \(denied\); name"
     with pytest.raises(PermissionError, match=message):
         prepare_on("a")
-
-
-# --- hosts that are processes, and a bucket of Google's kind ------------------
-
-# Prepares with a cache in the bucket; or dies by SIGKILL, with the tokenizer made.
-HOST = """
-import os, signal, sys
-from gpt1_jax.config.sections import DataConfig, TokenizerConfig
-from gpt1_jax.data import corpus, owner
-
-def die(*args):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-if __name__ == "__main__":
-    texts, what = sys.argv[1:]
-    owner.BEAT_SECONDS, owner.PATIENCE_SECONDS = 0.5, 4.0
-    if what == "dies":
-        corpus._write_corpus = die
-    data = DataConfig("text", texts, "", 0.1, "text", False, "", "text", "",
-                      "gs://bucket/cache", 1)
-    tokenizer = TokenizerConfig("sentencepiece", 400, True, "", 1.0)
-    print("digest", corpus.prepare_corpus(data, tokenizer)[0].digest)
-"""
-
-
-@pytest.fixture
-def start(tmp_path, corpus_dir):
-    """`start(host, what)`: a host that prepares, with its own disk."""
-    pytest.importorskip("gcsfs", reason="gcsfs is not installed")
-    (tmp_path / "host.py").write_text(HOST)
-    with bucket.serving() as variables:
-
-        def run(host, what="ends"):
-            own = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / host)}
-            return subprocess.Popen(
-                [sys.executable, "host.py", corpus_dir / "texts", what],
-                cwd=tmp_path,
-                env={**os.environ, **variables, **own},
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-
-        yield run
-
-
-@pytest.mark.slow
-def test_hosts_go_on_for_one_that_was_killed_and_fetch_what_one_makes(start, tmp_path):
-    killed = start("a", "dies")
-    output = killed.communicate(timeout=120)[0]
-    assert killed.returncode == -signal.SIGKILL and "Training a tokenizer" in output
-    both = [start("a"), start("b")]
-    outputs = [process.communicate(timeout=120)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
-    assert "is in use by process" in "".join(outputs)
-    assert "Training" not in "".join(outputs)
-    (found,) = {output.split("digest ")[1].strip() for output in outputs}
-    folders = list(tmp_path.glob("?/gpt1_jax/corpora/[!.]*"))
-    assert [open_corpus(folder).digest for folder in folders] == [found] * 2

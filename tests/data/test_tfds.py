@@ -9,15 +9,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from etils import epath
-from tiny_run import stop_after
 
 from gpt1_jax.data.documents import Document
-from gpt1_jax.data.tfds import open_dataset, shared_rows, tfds_documents
+from gpt1_jax.data.tfds import find_text, open_dataset, shared_rows, tfds_documents
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.jobs import pretrain
-from gpt1_jax.runs.checkpoint_files import saved_steps
-from gpt1_jax.runs.signals import Stopped
 
 KEY = "config.data.train"
 
@@ -225,6 +220,19 @@ def test_shared_rows_are_those_in_both_splits(tfds_dir, one, other, shared):
     assert shared_rows(*specs, str(tfds_dir)) == shared
 
 
+@pytest.mark.parametrize(("valid", "refused"), [("train[40%:]", True), ("test", False)])
+def test_rows_that_are_named_for_both_splits_are_refused(
+    data_config, tfds_dir, tmp_path, valid, refused
+):
+    names = {"train": "gpt1_rows:train", "valid": f"gpt1_rows:{valid}"}
+    config = data_config(source="tfds", tfds_data_dir=str(tfds_dir), **names)
+    if refused:
+        with pytest.raises(UserError, match=r"train\[40%:\].* 3 rows in common"):
+            find_text(config, tmp_path, print)
+    else:
+        assert [len(each) for each in find_text(config, tmp_path, print)] == [5, 2]
+
+
 def test_a_class_that_is_not_of_tfds_is_not_imported(tfds_dir, tmp_path, monkeypatch):
     """Whoever made a dataset's files does not decide which code runs."""
     folder = shutil.copytree(tfds_dir, tmp_path / "tfds")
@@ -241,25 +249,13 @@ def test_a_class_that_is_not_of_tfds_is_not_imported(tfds_dir, tmp_path, monkeyp
     assert not (tmp_path / "proof").exists()
 
 
-def test_another_download_of_the_same_rows_resumes(
-    tiny_config, corpus_dir, tmp_path, monkeypatch
+def test_another_download_of_the_same_rows_has_the_same_names_and_digests(
+    rows_of, tfds_dir, tmp_path
 ):
-    rows = [(corpus_dir / f"texts/{n}.txt").read_text() for n in range(len(ROWS))]
-    prepare_tfds(tmp_path / "first", rows)
-    shutil.copytree(tmp_path / "first", tmp_path / "second", copy_function=shutil.copy)
-    prepare_tfds(tmp_path / "other", [*rows[:-1], rows[-1][::-1]])
-
-    def run(directory):
-        place = {"tfds_data_dir": str(tmp_path / directory), "train": "gpt1_rows:train"}
-        data = {f"data__{key}": each for key, each in place.items()}
-        config = tiny_config(data__source="tfds", **data)
-        pretrain.run(config, str(tmp_path / "run"))
-
-    with monkeypatch.context() as patch:
-        stop_after(patch, 5)
-        with pytest.raises(Stopped):
-            run("first")
-    with pytest.raises(UserError, match=r"train\[4\] holds other text"):
-        run("other")
-    run("second")
-    assert saved_steps(epath.Path(tmp_path / "run"))[-1] == 12
+    """So a run goes on with it."""
+    shutil.copytree(tfds_dir, tmp_path / "copy", copy_function=shutil.copy)
+    one, other = (
+        [(each.name, each.read_digest()) for each in rows_of(directory=directory)]
+        for directory in (tfds_dir, tmp_path / "copy")
+    )
+    assert one == other

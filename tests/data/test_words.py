@@ -55,16 +55,12 @@ def windows(words, num_words=0, across_lines=True, overlap=2, after_newline=True
 
 def read(text, **values):
     """(context ids, {word: ids}) of each window."""
-    return [
-        (
-            window.ids[: window.num_context],
-            {
-                word.word: window.ids[first:stop]
-                for word, (first, stop) in zip(window.words, window.spans, strict=True)
-            },
-        )
-        for window in windows(words(text), **values)
-    ]
+    found = []
+    for window in windows(words(text), **values):
+        spans = zip(window.words, window.spans, strict=True)
+        of_words = {word.word: window.ids[slice(*span)] for word, span in spans}
+        found.append((window.ids[: window.num_context], of_words))
+    return found
 
 
 def test_words_are_what_white_space_separates():
@@ -109,43 +105,21 @@ def test_more_context_words_than_fit_are_as_many_as_fit():
         assert len(read(text, num_words=10**6)) == 200
 
 
-@pytest.mark.parametrize(
-    ("text", "how", "expected"),
-    [
-        ("1 2.3\n\n4", {}, [([0], {"1": [1], "2.3": [2, 3], "4": [4]})]),
-        (
-            "1 2 3 4 5 6 7 8 9",
-            {},
-            [
-                ([0], {"1": [1], "2": [2], "3": [3], "4": [4], "5": [5]}),
-                ([4, 5], {"6": [6], "7": [7], "8": [8], "9": [9]}),
-            ],
-        ),
-        (  # a long word leaves less room for the overlap
-            "1 2 3 4 5 6.7.8.9",
-            {"overlap": 4},
-            [
-                ([0], {"1": [1], "2": [2], "3": [3], "4": [4], "5": [5]}),
-                ([4, 5], {"6.7.8.9": [6, 7, 8, 9]}),
-            ],
-        ),
-        (
-            "1 2\n3",
-            {"across_lines": False},
-            [([0], {"1": [1], "2": [2]}), ([0], {"3": [3]})],
-        ),
-        (
-            "1.2 3\n4",
-            {"after_newline": False},
-            [([1, 2], {"1.2": [1, 2], "3": [3], "4": [4]})],
-        ),
-    ],
-)
-def test_windows_hold_each_word_once_after_its_context(text, how, expected):
-    assert read(text, **how) == expected
+def test_windows_hold_each_word_once_after_its_context():
+    first = ([0], {"1": [1], "2": [2], "3": [3], "4": [4], "5": [5]})
+    second = ([4, 5], {"6": [6], "7": [7], "8": [8], "9": [9]})
+    assert read("1 2 3 4 5 6 7 8 9") == [first, second]
+    # A long word leaves less room for the overlap.
+    long = ([4, 5], {"6.7.8.9": [6, 7, 8, 9]})
+    assert read("1 2 3 4 5 6.7.8.9", overlap=4) == [first, long]
+    lines = [([0], {"1": [1], "2": [2]}), ([0], {"3": [3]})]
+    assert read("1 2\n3", across_lines=False) == lines
+    begun = ([1, 2], {"1.2": [1, 2], "3": [3], "4": [4]})
+    assert read("1.2 3\n4", after_newline=False) == [begun]
 
 
 def test_a_text_that_fits_is_one_window_after_a_newline():
+    assert read("1 2.3\n\n4") == [([0], {"1": [1], "2.3": [2, 3], "4": [4]})]
     window = next(windows(words("1 2.3\n\n4")))
     assert window.ids == [0, 1, 2, 3, 0, 4]
 
@@ -159,10 +133,8 @@ def test_each_word_may_have_a_few_before_it():
         ([4, 0, 5], {"6": [6]}),
     ]
     # In the middle of a text, the newline before the first word that is read is not.
-    assert read("1\n2 3", num_words=1)[1:] == [
-        ([0, 1, 0], {"2": [2]}),
-        ([2], {"3": [3]}),
-    ]
+    _, *later = read("1\n2 3", num_words=1)
+    assert later == [([0, 1, 0], {"2": [2]}), ([2], {"3": [3]})]
     cut = read("1.2.3 4.5.6 7.8", num_words=2)
     assert cut[-1] == ([3, 4, 5, 6], {"7.8": [7, 8]})
 
@@ -220,20 +192,13 @@ def test_each_word_has_one_span(text, overlap, num_words, across_lines, after_ne
 
 # --- punctuation apart from words ---------------------------------------------
 
-PARTS = [
-    ("word", ["word"]),
-    ('"Word!"', ['"', "Word", '!"']),
-    ("(don't),", ["(", "don't", "),"]),
-    ("well-known.", ["well-known", "."]),
-    ("dogs'", ["dogs", "'"]),
-    ("'tis", ["'", "tis"]),
-    ("...", ["..."]),
-    ("--", ["--"]),
-    ("$5", ["$5"]),
-    ("5%", ["5", "%"]),
-    ("‘Hello’", ["‘", "Hello", "’"]),
-    ("“(Hello…”—", ["“(", "Hello", "…”—"]),
-]
+PARTS = {
+    **{"word": ["word"], '"Word!"': ['"', "Word", '!"'], "dogs'": ["dogs", "'"]},
+    **{"(don't),": ["(", "don't", "),"], "well-known.": ["well-known", "."]},
+    **{"'tis": ["'", "tis"], "...": ["..."], "--": ["--"], "5%": ["5", "%"]},
+    **{"‘Hello’": ["‘", "Hello", "’"], "“(Hello…”—": ["“(", "Hello", "…”—"]},
+    "$5": ["$5"],
+}
 
 
 @pytest.fixture(scope="module", params=["sentencepiece", "gpt1", "released"])
@@ -255,9 +220,9 @@ def parts(tokenizer, text):
     return [part.word for part in found]
 
 
-@pytest.mark.parametrize(("text", "expected"), PARTS, ids=lambda value: str(value))
-def test_punctuation_at_the_ends_comes_apart(tokenizer, text, expected):
-    assert parts(tokenizer, text) == expected
+@pytest.mark.parametrize("text", PARTS)
+def test_punctuation_at_the_ends_comes_apart(tokenizer, text):
+    assert parts(tokenizer, text) == PARTS[text]
 
 
 def test_it_stays_with_the_word_inside_one_token():
@@ -335,20 +300,17 @@ def test_lines_know_their_number_and_place(write):
 
 def test_lines_are_the_same_in_every_reader(write):
     """A corpus, words to score, prompts and texts to label."""
-    text = "one\r\rtwo\u2028two\r\nthree\nfour"
-    source = write("a.txt", text)
+    source = write("a.txt", "one\r\rtwo\u2028two\r\nthree\nfour")
     (document,) = text_documents(source, "config.data.train", "")
-    corpus = "".join(document.blocks())
-    lines = [line for line in corpus.split("\n") if line]
+    lines = [line for line in "".join(document.blocks()).split("\n") if line]
     assert lines == ["one", "two\u2028two", "three", "four"]
-    assert [line.word for line in read_lines(source)] == lines
-    assert [line.line for line in read_lines(source)] == [1, 3, 4, 5]
-    assert read_prompts(source) == lines
+    found = list(read_lines(source))
+    assert [line.word for line in found] == read_prompts(source) == lines
+    assert [line.line for line in found] == [1, 3, 4, 5]
     examples = check_new_examples(TASKS["sst2"], read_input(source, "example"))
     assert [example.text for example in examples] == [(line,) for line in lines]
-    assert [example.where for example in examples] == [
-        f"{source}:{n}" for n in (1, 3, 4, 5)
-    ]
+    places = [f"{source}:{n}" for n in (1, 3, 4, 5)]
+    assert [example.where for example in examples] == places
     table = write("a.tsv", "word\rone\rtwo\r")
     assert [row.word for row in read_column(table, "word")] == ["one", "two"]
 
@@ -464,17 +426,14 @@ def test_the_ending_says_how_a_file_is_read(source, column, message):
 def test_words_know_where_they_stand(prose_tokenizer):
     text = 'So it was. "Was it?" he said.\n  It WAS\n\nMr. Old said'
     found = list(words_in_sentences(prose_tokenizer, lines_of(text, ""), apart=False))
+    sentences = ((1, 1, 3), (1, 2, 4), (2, 3, 2), (4, 4, 3))  # line, number and words
     assert [(p.line, p.sentence, p.position) for p in found] == [
-        *[(1, 1, 1), (1, 1, 2), (1, 1, 3)],
-        *[(1, 2, 1), (1, 2, 2), (1, 2, 3), (1, 2, 4)],
-        *[(2, 3, 1), (2, 3, 2)],
-        *[(4, 4, 1), (4, 4, 2), (4, 4, 3)],
+        (line, number, at) for line, number, n in sentences for at in range(1, n + 1)
     ]
     assert [text[p.start : p.end] for p in found] == text.split()
     assert [p.word for p in found] == text.split()
-    assert [list(p.ids) for p in found] == [
-        prose_tokenizer.encode(word.lower()) for word in text.split()
-    ]
+    encode = prose_tokenizer.encode
+    assert [list(p.ids) for p in found] == [encode(w.lower()) for w in text.split()]
 
 
 def test_punctuation_may_stand_apart(prose_tokenizer):
