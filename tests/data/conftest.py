@@ -8,8 +8,6 @@ import pytest
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig
 from gpt1_jax.data.corpus import prepare_corpus
 
-VOCAB_SIZE = 480  # of which 256 are bytes and 70 are characters and the newline
-
 
 @pytest.fixture(scope="session")
 def tokenizer_dir(sentencepiece_tokenizer, tmp_path_factory) -> Path:
@@ -49,7 +47,7 @@ def tokenizer_config() -> Callable[..., TokenizerConfig]:
     def make(**overrides) -> TokenizerConfig:
         values = dict(
             kind="sentencepiece",
-            vocab_size=VOCAB_SIZE,
+            vocab_size=480,  # of which 256 are bytes and 70 characters and the newline
             lowercase=True,
             path="",
             train_megabytes=1.0,
@@ -61,15 +59,15 @@ def tokenizer_config() -> Callable[..., TokenizerConfig]:
 
 @pytest.fixture
 def prepare(data_config, tokenizer_config, tokenizer_dir) -> Callable[..., tuple]:
-    """`prepare(tokenizer, own_tokenizer, **data)`: a corpus and its tokenizer.
+    """`prepare(tokenizer, **data)`: a corpus and its tokenizer.
 
     `tokenizer` overrides values of `tokenizer_config`, which trains one. By default it
-    is the saved one.
+    is the saved one. With `own_tokenizer` and `progress` as of `prepare_corpus`.
     """
     saved = {"path": str(tokenizer_dir)}
 
-    def make(tokenizer=saved, own_tokenizer=None, **data):
-        configs = data_config(**data), tokenizer_config(**tokenizer)
-        return prepare_corpus(*configs, own_tokenizer=own_tokenizer, progress=False)
+    def make(tokenizer=saved, own_tokenizer=None, progress=False, **data):
+        how = {"own_tokenizer": own_tokenizer, "progress": progress}
+        return prepare_corpus(data_config(**data), tokenizer_config(**tokenizer), **how)
 
     return make

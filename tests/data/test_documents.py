@@ -120,52 +120,48 @@ def names(documents: list[Document]) -> list[str]:
 
 
 @pytest.fixture
-def books(tmp_path) -> Path:
+def books(tmp_path, write) -> Path:
     """A folder with files to find and files to pass over."""
-    folder = tmp_path / "books"
-    (folder / "more" / "folder.txt").mkdir(parents=True)
-    (folder / "b.txt").write_text("book b\n")
-    (folder / "a.md").write_text("book a\n")
-    (folder / "more" / "c.text").write_text("book c\n")
-    (folder / "more" / "d.txt.gz").write_bytes(gzip.compress(b"book d\n"))
-    (folder / "cover.jpg").write_bytes(b"\xff\xd8")
-    (folder / "notes.rst").write_text("notes\n")
-    return folder
+    for letter, name in enumerate(("a.md", "b.txt", "more/c.text", "more/d.txt.gz")):
+        text = f"book {'abcd'[letter]}\n".encode()
+        write(f"books/{name}", gzip.compress(text) if name.endswith("gz") else text)
+    for name in ("cover.jpg", "notes.rst", ".git/notes.txt", ".hidden.txt"):
+        write(f"books/{name}", "hidden")
+    write("books/more/.cache/deep/a.txt", "hidden")
+    (tmp_path / "books" / "more" / "folder.txt").mkdir()
+    return tmp_path / "books"
 
 
 def test_text_documents_of_a_folder_are_its_texts_by_path(books):
-    documents = text_documents(str(books), KEY)
+    documents = text_documents(str(books))
     assert names(documents) == ["a.md", "b.txt", "c.text", "d.txt.gz"]
-    assert [text_of(d) for d in documents] == [f"book {c}\n" for c in "abcd"]
+    for _ in range(2):
+        assert [text_of(d) for d in documents] == [f"book {c}\n" for c in "abcd"]
+    assert [d.num_bytes for d in documents] == [7, 7, 7, None]
 
 
-def test_text_documents_can_be_read_again(books):
-    (document,) = text_documents(str(books / "b.txt"), KEY)
-    assert text_of(document) == text_of(document) == "book b\n"
-    assert document.num_bytes == 7
+def test_text_documents_are_sorted_without_the_suffix_of_a_compressed_file(write):
+    order = ["a.txt.xz", "b.txt.gz", "b.txt-1.txt", "c.txt"]
+    folder = {Path(write(name, "text")).parent for name in order}.pop()
+    assert names(text_documents(str(folder))) == order
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("paths", "found"),
     [
-        ("*.txt", ["b.txt"]),
-        ("*.rst", ["notes.rst"]),
-        ("?.*", ["a.md", "b.txt"]),
-        ("[ab].*", ["a.md", "b.txt"]),
-        ("**/*.t*", ["b.txt", "c.text", "d.txt.gz"]),
-        ("m*/c.text", ["c.text"]),
-        ("more/*", ["c.text", "d.txt.gz"]),
+        ("*.txt", "b.txt"),
+        ("*.rst", "notes.rst"),
+        ("[ab].*", "a.md b.txt"),
+        ("**/*.t*", "b.txt c.text d.txt.gz"),
+        ("m*/c.text", "c.text"),
+        ("more/*", "c.text d.txt.gz"),
+        ("more , b.txt,*.txt,, more/c.text", "b.txt c.text d.txt.gz"),  # once each
+        (".git,.hidden.txt", "notes.txt .hidden.txt"),  # hidden, but asked for
     ],
 )
-def test_text_documents_of_a_glob(books, monkeypatch, pattern, found):
-    assert names(text_documents(f"{books}/{pattern}", KEY)) == found
+def test_text_documents_of_names_and_globs(books, monkeypatch, paths, found):
     monkeypatch.chdir(books)
-    assert names(text_documents(pattern, KEY)) == found
-
-
-def test_text_documents_of_commas_name_each_file_once(books):
-    paths = f"{books}/more , {books}/b.txt,{books}/*.txt,, {books}/more/c.text"
-    assert names(text_documents(paths, KEY)) == ["b.txt", "c.text", "d.txt.gz"]
+    assert names(text_documents(paths)) == found.split()
 
 
 @pytest.mark.parametrize("written", ["{0}", "{0}/{1}", "{0}/*.txt", "{0}/**/?ook*"])
@@ -187,30 +183,27 @@ def test_text_documents_take_a_name_that_is_there_as_it_stands(
         assert not document.name.startswith("./")
 
 
-def test_text_documents_among_several_need_a_backslash_before_a_comma(tmp_path):
-    for name in ("Austen, Jane.txt", "b [1].txt", "c.txt"):
-        (tmp_path / name).write_text("text")
-    one = f"{tmp_path}/Austen, Jane.txt"
+def test_text_documents_among_several_need_a_backslash_before_a_comma(tmp_path, write):
+    one, *_ = (write(name, "a") for name in ("Austen, Jane.txt", "b [1].txt", "c.txt"))
     assert names(text_documents(one)) == ["Austen, Jane.txt"]
-    with pytest.raises(FileNotFoundError, match=r"Write \\, for a comma .* \[\[\] for"):
-        text_documents(f"{one},{tmp_path}/c.txt")
-    with pytest.raises(FileNotFoundError, match=r"Write \\, for a comma .* \[\[\] for"):
-        text_documents(f"{tmp_path}/b [1]*.txt")
+    for refused in (f"{one},{tmp_path}/c.txt", f"{tmp_path}/b [1]*.txt"):
+        with pytest.raises(
+            FileNotFoundError, match=r"Write \\, for a comma .* \[\[\] fo"
+        ):
+            text_documents(refused)
     for comma in ("?", "\\,"):
         written = f"{one.replace(',', comma)},{tmp_path}/b [[]1]*.txt"
         assert names(text_documents(written)) == ["Austen, Jane.txt", "b [1].txt"]
 
 
 @pytest.fixture
-def broken(books) -> Path:
+def broken(books, write) -> Path:
     """Beside the books, folders with what cannot be read."""
-    for name in ("blank/empty.txt", "no_text/cover.jpg"):
-        (books / name).parent.mkdir()
-        (books / name).touch()
+    for name in ("blank/empty.txt", "no_text/cover.jpg", "links/none"):
+        write(f"books/{name}", "")
+    write("books/more/a.pdf", "text")
     os.mkfifo(books / "pipe")
-    (books / "links").mkdir()
     (books / "links" / "a.txt").symlink_to(books / "gone.txt")
-    (books / "more" / "a.pdf").write_bytes(b"text")
     return books
 
 
@@ -242,13 +235,11 @@ def test_text_documents_refuses_a_name_with_its_key(
     assert KEY in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_text_document_stamp_changes_with_size_and_time(tmp_path):
-    file = tmp_path / "book.txt"
-
+def test_text_document_stamp_changes_with_size_and_time(write):
     def stamp(text: str, nanoseconds: int) -> str:
-        file.write_text(text)
+        file = write("book.txt", text)
         os.utime(file, ns=(nanoseconds, nanoseconds))
-        return text_documents(str(file), KEY)[0].stamp
+        return text_documents(file)[0].stamp
 
     second = 1_700_000_000_000_000_000
     first = stamp("one", second)
@@ -268,68 +259,49 @@ def test_text_document_stamp_changes_with_size_and_time(tmp_path):
     ids=range(4),
 )
 def test_read_digest_reads_to_the_end_and_names_what_is_no_text(
-    tmp_path, name, data, message
+    write, name, data, message
 ):
-    (tmp_path / name).write_bytes(data)
-    (document,) = text_documents(str(tmp_path))
+    (document,) = text_documents(write(name, data))
     with pytest.raises(UserError, match=message):
         document.read_digest()
-
-
-def test_text_documents_of_a_folder_pass_over_what_is_hidden(books):
-    for name in (".git/notes.txt", "more/.cache/deep/a.txt", ".hidden.txt"):
-        (books / name).parent.mkdir(parents=True, exist_ok=True)
-        (books / name).write_text("hidden\n")
-    assert names(text_documents(str(books))) == ["a.md", "b.txt", "c.text", "d.txt.gz"]
-    assert names(text_documents(str(books / ".git"))) == ["notes.txt"]  # asked for
-    assert names(text_documents(str(books / ".hidden.txt"))) == [".hidden.txt"]
 
 
 # --- JSON lines ---------------------------------------------------------------
 
 
-def write_jsonl(path: Path, *values) -> str:
-    path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    return str(path)
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.NDJSON.gz"])
-def test_jsonl_documents_are_their_field(tmp_path, name, monkeypatch):
+def test_jsonl_documents_are_their_field(tmp_path, write, name, monkeypatch):
     monkeypatch.setattr(text_files, "_PIECE_BYTES", 7)  # lines straddle the pieces
     texts = ["One naïve text.", "Two\nlines,\u2028a break", "", "日本"]
     lines = "\r\n".join(json.dumps({"id": 3, "text": text}) for text in texts)
     data = f"\n{lines}".encode()
-    file = tmp_path / name
-    file.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    write(name, gzip.compress(data) if name.endswith("gz") else data)
     (document,) = text_documents(str(tmp_path))
     assert text_of(document) == "".join(text + "\n" for text in texts)
 
 
-def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path):
-    path = write_jsonl(tmp_path / "a.jsonl", {"text": "one", "body": "two"})
+def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path, write):
+    path = write("a.jsonl", '{"text": "one", "body": "two"}')
     (one,), (other,), (plain,) = (
         text_documents(path, field=field) for field in ("text", "body", "")
     )
     assert [text_of(one), text_of(other)] == ["one\n", "two\n"]
     assert json.loads(text_of(plain)) == {"text": "one", "body": "two"}
-    assert len({one.stamp, other.stamp, plain.stamp}) == 3
     stat = os.stat(path)
-    assert plain.stamp == f"{stat.st_size}-{stat.st_mtime_ns}"
-
-
-def test_jsonl_documents_are_not_searched_for_without_a_field(books):
-    write_jsonl(books / "x.jsonl", {"text": "one"})
-    assert names(text_documents(str(books)))[-1] == "x.jsonl"
-    assert "x.jsonl" not in names(text_documents(str(books), field=""))
+    plain_stamp = f"{stat.st_size}-{stat.st_mtime_ns}"
+    stamps = [each.stamp for each in (one, other, plain)]
+    assert stamps == [f"{plain_stamp}-text", f"{plain_stamp}-body", plain_stamp]
+    write("b.txt", "text")
+    assert names(text_documents(str(tmp_path), field="")) == ["b.txt"]
 
 
 # --- which documents are held out ---------------------------------------------
 
 
-def made_documents(sizes, first=0):
+def made_documents(sizes):
     return [
         Document(f"book{number}.txt", "", size, lambda: iter(()))
-        for number, size in enumerate(sizes, first)
+        for number, size in enumerate(sizes)
     ]
 
 
@@ -337,14 +309,11 @@ def share(held, everything):
     return sum(d.num_bytes for d in held) / sum(d.num_bytes for d in everything)
 
 
-sizes_of_documents = st.lists(st.integers(1, 10_000), min_size=1, max_size=60)
+some_sizes = st.lists(st.integers(1, 10_000), min_size=1, max_size=60)
 
 
 @few
-@given(
-    sizes=sizes_of_documents,
-    fraction=st.floats(0.001, 0.999),
-)
+@given(sizes=some_sizes, fraction=st.floats(0.001, 0.999))
 @example(sizes=[5, 5], fraction=0.99)
 def test_hold_out_divides_the_documents_in_order(sizes, fraction):
     everything = made_documents(sizes)
@@ -373,12 +342,6 @@ def test_hold_out_by_size_is_exact_where_documents_are_many(number, seed):
 def test_hold_out_no_whole_documents_where_none_are_the_share(sizes, fraction):
     everything = made_documents(sizes)
     assert hold_out(everything, fraction) == (everything, [])
-
-
-def test_hold_out_changes_little_when_a_document_is_added():
-    before = hold_out(made_documents([1000] * 100), 0.1)[1]
-    after = hold_out(made_documents([1000] * 101), 0.1)[1]
-    assert len({d.name for d in before} & {d.name for d in after}) >= 9
 
 
 def test_shared_texts_are_pairs_of_names():
@@ -434,9 +397,13 @@ def test_hold_out_does_not_depend_on_the_suffix_of_a_compressed_file():
     held = [d.name for d in hold_out(plain, 0.2)[1]]
     for suffix in ("", ".gz", ".xz", ".bz2", ".ZST"):
         packed = [dataclasses.replace(d, name=f"a/{d.name}{suffix}") for d in plain]
-        assert [d.name for d in hold_out(packed, 0.2)[1]] == [
-            f"a/{name}{suffix}" for name in held
-        ]
+        found = [d.name for d in hold_out(packed, 0.2)[1]]
+        assert found == [f"a/{name}{suffix}" for name in held]
+
+
+def test_hold_out_changes_little_when_a_document_is_added():
+    before, after = (hold_out(made_documents([1000] * n), 0.1)[1] for n in (100, 101))
+    assert len({d.name for d in before} & {d.name for d in after}) >= 9
 
 
 @pytest.mark.parametrize("room", [0, 30, 10**6])
@@ -461,17 +428,6 @@ def test_hold_out_reads_what_has_no_size_and_keeps_what_there_is_room_for(
     assert kept == min(room, sum(map(len, texts))) or 0 < kept <= room < 10**6
     with pytest.raises(FileNotFoundError):  # it is kept for one reading
         list(found[0].blocks())
-
-
-def test_files_are_sorted_without_the_suffix_of_a_compressed_file(tmp_path):
-    for name in ("b.txt.gz", "b.txt-1.txt", "c.txt", "a.txt.xz"):
-        (tmp_path / name).write_text("text")
-    assert names(text_documents(str(tmp_path))) == [
-        "a.txt.xz",
-        "b.txt.gz",
-        "b.txt-1.txt",
-        "c.txt",
-    ]
 
 
 def test_blocks_of_what_is_held_out_are_apart():
