@@ -20,41 +20,22 @@ def tokenizer_dir(sentencepiece_tokenizer, tmp_path_factory) -> Path:
 @pytest.fixture
 def data_config(tmp_path) -> Callable[..., DataConfig]:
     """`data_config(**overrides)`: text files, one process, a cache in tmp_path."""
-
-    def make(**overrides) -> DataConfig:
-        values = dict(
-            source="text",
-            train=str(tmp_path / "books"),
-            valid="",
-            valid_fraction=0.1,
-            text_field="text",
-            skip_empty=False,
-            document_separator="",
-            tfds_feature="text",
-            tfds_data_dir="",
-            cache_dir=str(tmp_path / "cache"),
-            num_workers=1,
-        )
-        return DataConfig(**{**values, **overrides})
-
-    return make
+    values = {"source": "text", "train": str(tmp_path / "books"), "valid": ""}
+    values |= {"valid_fraction": 0.1, "text_field": "text", "skip_empty": False}
+    values |= {"document_separator": "", "tfds_feature": "text", "tfds_data_dir": ""}
+    values |= {"cache_dir": str(tmp_path / "cache"), "num_workers": 1}
+    return lambda **overrides: DataConfig(**{**values, **overrides})
 
 
 @pytest.fixture
 def tokenizer_config() -> Callable[..., TokenizerConfig]:
-    """`tokenizer_config(**overrides)`: SentencePiece, trained on the corpus."""
+    """`tokenizer_config(**overrides)`: SentencePiece, trained on the corpus.
 
-    def make(**overrides) -> TokenizerConfig:
-        values = dict(
-            kind="sentencepiece",
-            vocab_size=480,  # of which 256 are bytes and 70 characters and the newline
-            lowercase=True,
-            path="",
-            train_megabytes=1.0,
-        )
-        return TokenizerConfig(**{**values, **overrides})
-
-    return make
+    Of its entries, 256 are bytes and 70 are characters and the newline.
+    """
+    values = {"kind": "sentencepiece", "vocab_size": 480, "lowercase": True}
+    values |= {"path": "", "train_megabytes": 1.0}
+    return lambda **overrides: TokenizerConfig(**{**values, **overrides})
 
 
 @pytest.fixture

@@ -190,14 +190,6 @@ def test_prepare_explicit_validation_files_are_taken_whole(tmp_path, prepare, bo
     assert prepared.train.words == 2000
 
 
-def test_prepare_takes_whole_documents_for_validation(prepare, books):
-    prepared, tokenizer = prepare(valid_fraction=0.26)
-    assert (prepared.train.documents, prepared.valid.documents) == (7, 3)
-    assert prepared.valid.words == 600
-    text = tokenizer.decode(tokens_of(prepared, "valid"))
-    assert "".join(book for book in books.values() if book in text) == text
-
-
 # --- reuse --------------------------------------------------------------------
 
 
@@ -284,18 +276,15 @@ def test_prepare_change_trains_another_tokenizer(tmp_path, prepare, books):
     assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) >= 2
 
 
-def test_prepare_with_another_tokenizer_is_another_corpus(prepare, books):
-    small, large = (prepare({"vocab_size": size}) for size in (390, 399))
-    assert [tokenizer.vocab_size for _, tokenizer in (small, large)] == [390, 399]
-    assert small[0].directory != large[0].directory
-    assert small[0].train.words == large[0].train.words
-
-
-def test_prepare_keeps_capitals_if_told_to(prepare, books, tmp_path):
+def test_prepare_with_another_tokenizer_is_another_corpus(prepare, books, tmp_path):
     write_books(tmp_path / "books", {"c.txt": "The End\n" * 100})
-    cased, tokenizer = prepare({"lowercase": False})
-    assert not tokenizer.lowercase
-    assert cased != prepare(TRAINED)[0]
+    cased = {"vocab_size": 399, "lowercase": False}
+    wanted = [{"vocab_size": 390}, {"vocab_size": 399}, cased]
+    corpora, tokenizers = zip(*map(prepare, wanted), strict=True)
+    assert [each.vocab_size for each in tokenizers] == [390, 399, 399]
+    assert [each.lowercase for each in tokenizers] == [True, True, False]
+    assert len({corpus.directory for corpus in corpora}) == 3
+    assert len({corpus.train.words for corpus in corpora}) == 1
 
 
 @pytest.mark.parametrize(

@@ -85,15 +85,12 @@ def test_what_is_not_finite_is_null_in_json_and_read_back(tmp_path):
     assert strict_json(format_json([math.nan, 1])) == [None, 1]
 
 
-@pytest.mark.parametrize(
-    "marks",
-    [3, "NaN", None, ["NaN"], {"a": "nan"}, {"a": {"b": "NaN"}}, {"b": {"7": "NaN"}}],
-    ids=str,
-)
-def test_marks_that_fit_no_null_change_nothing(tmp_path, marks):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps({"a": None, "b": [None], "not_finite": marks}))
-    assert read_json(path) == {"a": None, "b": [None]}
+def test_marks_that_fit_no_null_change_nothing(tmp_path):
+    path, plain = tmp_path / "a.json", {"a": None, "b": [None]}
+    odd = ({"a": "nan"}, {"a": {"b": "NaN"}}, {"b": {"7": "NaN"}})
+    for marks in (3, "NaN", None, ["NaN"], *odd):
+        path.write_text(json.dumps({**plain, "not_finite": marks}))
+        assert read_json(path) == plain
 
 
 def test_write_json_lines_writes_a_line_for_each_row_or_nothing(tmp_path):
@@ -140,66 +137,31 @@ def test_what_fails_vanishes_and_leaves_the_old_file(tmp_path, error):
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "old")]
 
 
-def kill_while_writing(path):
+def kill_while_writing(path, make=whole_folder):
     """Leaves what a process leaves that is killed while it writes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)
-        with pytest.raises(KeyboardInterrupt), whole_folder(path) as partial:
-            (partial / "half").touch()
+        with pytest.raises(KeyboardInterrupt), make(path) as partial:
+            (partial.parent / "half").touch()
             raise KeyboardInterrupt
 
 
-def test_whole_folder_clears_what_a_killed_process_left(tmp_path):
-    kill_while_writing(tmp_path / "folder")
-    kill_while_writing(tmp_path / "another")
-    assert len(list(tmp_path.iterdir())) == 2
-    for left in tmp_path.iterdir():
-        age(left)
-    with whole_folder(tmp_path / "folder"):
-        pass
-    assert not list((tmp_path / "folder").iterdir())
-    assert len(list(tmp_path.iterdir())) == 2  # the other may still be at work
-    remove_partial(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
-
-
-MAKE = """
-import sys, time
-from pathlib import Path
-from gpt1_jax.data import files
-with getattr(files, sys.argv[1])(Path(sys.argv[2])) as partial:
-    print(partial, flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.fixture(params=["whole_folder", "whole_file"])
-def maker(tmp_path, request):
-    """Another process that is making `output`: it, and where."""
-    line = [sys.executable, "-c", MAKE, request.param, str(tmp_path / "output")]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
-        yield process, Path(process.stdout.readline().strip())
-        process.kill()
-
-
-def age(folder):
-    """Makes a folder and all in it older than a day."""
-    for path in (*folder.rglob("*"), folder):
-        os.utime(path, (0, 0), follow_symlinks=False)
-
-
-def test_what_another_process_makes_is_left_alone_for_a_day(tmp_path, maker):
-    process, partial = maker
-    make = whole_folder if partial.exists() else whole_file
+@pytest.mark.parametrize("make", [whole_folder, whole_file])
+def test_what_a_killed_process_left_is_left_alone_for_a_day(tmp_path, make):
+    """A process that writes it may still be at work, for all one knows."""
+    for name in ("output", "another"):
+        kill_while_writing(tmp_path / name, make)
     check_output(tmp_path / "output", "--output")
     remove_partial(tmp_path)
-    assert partial.parent.exists()
-    process.kill()
-    process.wait()
-    age(partial.parent)
+    assert len(list(tmp_path.iterdir())) == 2
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0, 0))
     with make(tmp_path / "output") as ours:
         if make is whole_file:
             ours.touch()
+    assert (tmp_path / "output").exists()
+    assert len(list(tmp_path.iterdir())) == 2
+    remove_partial(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["output"]
 
 
@@ -220,17 +182,16 @@ def test_the_owner_of_a_folder_removes_what_is_left_at_once(tmp_path):
 def test_a_folder_that_another_program_took_or_removed_was_not_written(tmp_path):
     with (
         pytest.raises(FileExistsError, match="made by another process meanwhile"),
-        whole_folder(tmp_path / "a") as partial,
+        whole_folder(tmp_path / "a"),
     ):
         write_whole(tmp_path / "a" / "theirs", "")
-    assert [p.name for p in (tmp_path / "a").iterdir()] == ["theirs"]
     with (
         pytest.raises(FileNotFoundError, match="b was not written: another program"),
         whole_folder(tmp_path / "b") as partial,
     ):
         shutil.rmtree(partial.parent)
         write_whole(partial / "half", "")
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / "theirs"]
 
 
 @pytest.mark.parametrize("planted", ["a.partial", ".a.partial", "a"])
@@ -252,20 +213,17 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "a").write_text("mine")
-    for name in ("a", "none"):
+    for name, before in (("a", "mine"), ("none", "")):
         (tmp_path / name).symlink_to(victim / name)
         with pytest.raises(FileExistsError):
             create(tmp_path / name, "ours")
         with append_to(tmp_path / name) as file:
             file.write(b", then ours")
-    assert (tmp_path / "a").read_text() == "mine, then ours"
-    assert (tmp_path / "none").read_text() == ", then ours"
+        assert (tmp_path / name).read_text() == f"{before}, then ours"
     (tmp_path / "folder").symlink_to(victim)
     remove(tmp_path / "folder")
     assert not (tmp_path / "folder").is_symlink()
-    assert [(path.name, path.read_text()) for path in victim.iterdir()] == [
-        ("a", "mine")
-    ]
+    assert [(p.name, p.read_text()) for p in victim.iterdir()] == [("a", "mine")]
 
 
 def test_a_folder_is_made_beside_files_of_other_names(tmp_path):

@@ -81,10 +81,9 @@ KINDS = {  # what is trained, what stands for the newline, whether it lower-case
 def trained():
     made = {}
     for name, (make, *_) in KINDS.items():
-        rules, trainer = make()
+        made[name], trainer = make()
         trainer.show_progress = False
-        rules.train_from_iterator(LINES, trainer)
-        made[name] = rules
+        made[name].train_from_iterator(LINES, trainer)
     return made
 
 
@@ -92,12 +91,11 @@ def trained():
 def write(tmp_path):
     """`write(rules)`: a tokenizer.json; `change` edits it."""
 
-    def write(rules, change=lambda values: None, name="tokenizer.json"):
+    def write(rules, change=lambda values: None):
         values = json.loads(rules.to_str())
         change(values)
-        path = tmp_path / name
-        path.write_text(json.dumps(values))
-        return path
+        (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+        return tmp_path / "tokenizer.json"
 
     return write
 
@@ -105,8 +103,7 @@ def write(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_are_those_of_the_library_whatever_the_file_asks_for(trained, write, kind):
     rules, (_, newline, lowercase) = trained[kind], KINDS[kind]
-    known = rules.to_str()
-    asking = tokenizers.Tokenizer.from_str(known)
+    asking = tokenizers.Tokenizer.from_str(rules.to_str())
     asking.enable_truncation(3)
     asking.enable_padding(length=40)
     first = rules.id_to_token(0)
@@ -163,9 +160,7 @@ def test_words_have_the_tokens_that_they_have_in_their_line(trained, kind):
 
 
 def test_a_token_across_a_space_is_refused_where_words_are_scored():
-    vocabulary = {
-        entry: number for number, entry in enumerate(["a", " ", "b", "a ", "\n"])
-    }
+    vocabulary = {"a": 0, " ": 1, "b": 2, "a ": 3, "\n": 4}
     model = models.BPE(vocabulary, [("a", " ")])
     ours = ours_of(tokenizers.Tokenizer(model).to_str().encode())
     (line,) = lines_of("b b", "text")
@@ -215,7 +210,6 @@ def far_apart(values):
     ],
 )
 def test_what_cannot_be_a_tokenizer_is_refused(trained, write, change, message):
-    assert other_tokenizers
     path = write(trained["word_piece"], change)
     with pytest.raises(UserError, match=message) as caught:
         load_tokenizer(path)
@@ -243,18 +237,13 @@ def test_a_git_lfs_pointer_is_called_that(
 # --- our own description, and SentencePiece ---------------------------------------
 
 
-def test_one_file_given_for_the_other_is_told_apart(
-    trained, write, tmp_path, sentencepiece_tokenizer
-):
-    saved = tmp_path / "saved"
+def test_one_file_given_for_the_other_is_told_apart(tmp_path, sentencepiece_tokenizer):
+    saved, other = tmp_path / "saved", tmp_path / "vocab.json"
     sentencepiece_tokenizer.save(saved)
     with pytest.raises(UserError, match=r"that gpt1_jax saved: name .*/saved\.$"):
         load_tokenizer(saved / "tokenizer.json")
-    other = tmp_path / "vocab.json"
     other.write_text('{"model": 3}')
-    with pytest.raises(
-        UserError, match=r"neither a tokenizer\.json of the `tokenizers`"
-    ):
+    with pytest.raises(UserError, match=r"neither a tokenizer\.json of the `tokenizer"):
         other_tokenizers.find(other)
 
 
@@ -306,7 +295,6 @@ def train_elsewhere(**options):
     ],
 )
 def test_a_sentencepiece_model_trained_elsewhere(tmp_path, options, newline, lowercase):
-    assert other_tokenizers
     path = tmp_path / "elsewhere.model"
     path.write_bytes(train_elsewhere(**options))
     ours = load_tokenizer(path)
@@ -322,8 +310,6 @@ def test_a_sentencepiece_model_trained_elsewhere(tmp_path, options, newline, low
 
 
 def test_a_sentencepiece_model_without_newline_and_end_is_refused(tmp_path):
-    assert other_tokenizers
-    path = tmp_path / "elsewhere.model"
-    path.write_bytes(train_elsewhere(eos_id=-1))
+    (tmp_path / "elsewhere.model").write_bytes(train_elsewhere(eos_id=-1))
     with pytest.raises(UserError, match="no newline piece, nor </s> to stand for one"):
-        load_tokenizer(path)
+        load_tokenizer(tmp_path)

@@ -173,6 +173,7 @@ def test_load_of_a_large_corpus_does_not_wait_but_reads_raise(
 
 
 def test_verification_of_a_file_that_cannot_be_read_is_damage(tmp_path):
+    Verification([]).wait(60)
     with pytest.raises(DamagedCorpus, match=r"gone\.bin cannot be read"):
         Verification([(shards.Shard("", tmp_path / "gone.bin", 0, 2), "0")]).wait(60)
 

@@ -27,7 +27,7 @@ from gpt1_jax.errors import UserError
 KINDS = {"number": int, "value": float}
 ROWS = [
     {"word": 'a "b", c', "number": 1, "value": 0.1234567, "parts": ("x", "y")},
-    {"word": "é\nd", "number": 2, "value": math.nan, "parts": ()},
+    {"word": "é\n\td", "number": 2, "value": math.nan, "parts": ()},
     {"word": "long " * 9, "number": 3, "value": 2, "parts": ("z",)},
 ]
 
@@ -41,13 +41,12 @@ def write(path):
 def test_csv_has_a_header_and_empty_cells_for_nan(tmp_path):
     write(tmp_path / "a.csv")
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    assert header == ["word", "number", "value", "parts"]
-    assert rows == [
-        ['a "b", c', "1", "0.123457", "x y"],
-        ["é\nd", "2", "", ""],
-        ["long " * 9, "3", "2", "z"],
-    ]
+        assert list(csv.reader(file)) == [
+            ["word", "number", "value", "parts"],
+            ['a "b", c', "1", "0.123457", "x y"],
+            ["é\n\td", "2", "", ""],
+            ["long " * 9, "3", "2", "z"],
+        ]
     assert b"\r" not in (tmp_path / "a.csv").read_bytes()
 
 
@@ -63,18 +62,13 @@ def test_npz_has_an_array_for_each_column(tmp_path):
 
 def test_tsv_has_no_quotes_and_a_space_for_a_tab_or_a_line_end(tmp_path):
     write(tmp_path / "a.tsv")
-    rows = [{"word": '"a\tb', "number": 4, "value": 1.0, "parts": ()}]
-    with open_table(tmp_path / "b.tsv", KINDS, {}) as table:
-        table.append(rows)
-    lines = (tmp_path / "a.tsv").read_text("utf-8").split("\n")
-    assert lines == [
+    assert (tmp_path / "a.tsv").read_text("utf-8").split("\n") == [
         "word\tnumber\tvalue\tparts",
         'a "b", c\t1\t0.123457\tx y',
-        "é d\t2\t\t",
+        "é  d\t2\t\t",
         "long " * 9 + "\t3\t2\tz",
         "",
     ]
-    assert (tmp_path / "b.tsv").read_text().splitlines()[1] == '"a b\t4\t1.000000\t'
 
 
 # --- files of arrays ----------------------------------------------------------

@@ -3,7 +3,6 @@
 import io
 import sys
 import time
-import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -195,17 +194,3 @@ def test_a_file_that_is_not_plain_text_is_refused_in_one_line(data, message):
 )
 def test_prose_may_begin_with_a_bracket_or_a_quotation_mark(text):
     assert "".join(read_pieces(io.BytesIO(text.encode()), "a")) == text
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    def peak(count):
-        path = write(tmp_path / "a", b"some words\n" * count, ".gz")
-        tracemalloc.start()
-        with open_file(path) as file:
-            assert sum(1 for _ in read_lines(file, "a")) == count
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return most
-
-    peak(10)
-    assert peak(300_000) < peak(100_000) + 50_000

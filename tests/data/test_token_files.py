@@ -13,7 +13,7 @@ from made_up_tokenizer import Numbers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gpt1_jax.data import token_files
-from gpt1_jax.data.corpus import find_documents, prepare_corpus
+from gpt1_jax.data.corpus import find_documents
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
@@ -41,13 +41,13 @@ def rules(tmp_path_factory):
 
 
 @pytest.fixture
-def prepare(rules, data_config, tokenizer_config):
+def prepare(prepare, rules):
     """`prepare(train, valid, source)`: a corpus of these files."""
-    saved = tokenizer_config(kind="huggingface", path=str(rules), lowercase=False)
+    saved = {"kind": "huggingface", "path": str(rules), "lowercase": False}
 
     def run(train, valid="", source="tokens", **data):
-        named = data_config(source=source, train=str(train), valid=str(valid), **data)
-        return prepare_corpus(named, saved, progress=False)[0]
+        files = {"train": str(train), "valid": str(valid)}
+        return prepare(saved, source=source, **files, **data)[0]
 
     return run
 
