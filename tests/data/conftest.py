@@ -1,12 +1,15 @@
 """What the tests of the data room share: made-up text, tokenizers, settings."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig
+from gpt1_jax.data import encoder
 from gpt1_jax.data.corpus import prepare_corpus
+from gpt1_jax.data.tokenizers import Tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +55,17 @@ def prepare(data_config, tokenizer_config, tokenizer_dir) -> Callable[..., tuple
         return prepare_corpus(data_config(**data), tokenizer_config(**tokenizer), **how)
 
     return make
+
+
+@pytest.fixture
+def processes(monkeypatch) -> list[subprocess.Popen]:
+    """Makes any text worth processes; those that are started."""
+    started, start = [], subprocess.Popen
+
+    def note(*arguments, **options):
+        started.append(start(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(encoder.subprocess, "Popen", note)
+    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
+    return started

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data import builtin, corpus, documents, encoder, shards
+from gpt1_jax.data import builtin, corpus, documents, shards
 from gpt1_jax.data.corpus import find_documents
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
@@ -127,21 +127,6 @@ def test_prepare_small_blocks_change_nothing(tmp_path, prepare, make_text, monke
     for split in ("train", "valid"):
         np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
         assert getattr(cut, split).words == getattr(whole, split).words
-
-
-@pytest.fixture
-def processes(monkeypatch) -> list[subprocess.Popen]:
-    """Makes any corpus worth processes; those that are started."""
-    started = []
-    real = subprocess.Popen
-
-    def start(*arguments, **options):
-        started.append(real(*arguments, **options))
-        return started[-1]
-
-    monkeypatch.setattr(encoder.subprocess, "Popen", start)
-    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
-    return started
 
 
 def test_prepare_with_processes_writes_the_same_bytes_in_order(

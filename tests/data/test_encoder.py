@@ -10,9 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gpt1_jax.data import encoder
 from gpt1_jax.data.encoder import Block, encode_blocks
-from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
 TEXTS = [f"the quick fox {'and ' * n}dog" + "\n" * (n % 3 > 0) for n in range(40)]
@@ -22,13 +20,7 @@ def blocks_of(texts):
     return [Block(str(n), "train", text) for n, text in enumerate(texts)]
 
 
-@pytest.fixture
-def at_once(monkeypatch):
-    """Any text is worth processes."""
-    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
-
-
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_blocks_come_in_order(tokenizer_dir, sentencepiece_tokenizer, workers):
     """A few are read ahead. Ids stay as they are, and their text is counted."""
@@ -62,7 +54,7 @@ def test_blank_text_gives_nothing(tokenizer_dir):
     assert (encoded.ids.tolist(), encoded.words, encoded.num_bytes) == ([], 0, 0)
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("processes")
 def test_what_a_process_raises_is_raised_here(tokenizer_dir):
     bad = np.array([10**6])
     with pytest.raises((IndexError, UserError, ValueError)):
@@ -181,27 +173,17 @@ def test_an_interrupt_is_the_parent_s_alone(parent):
     wait_for_the_end(pids)
 
 
-@pytest.mark.usefixtures("at_once")
-def test_a_process_that_is_killed_is_told_and_the_others_end(
-    tokenizer_dir, monkeypatch
-):
-    started, start = [], subprocess.Popen
-
-    def note(*arguments, **options):
-        started.append(start(*arguments, **options))
-        return started[-1]
-
-    monkeypatch.setattr(encoder.subprocess, "Popen", note)
+def test_a_process_that_is_killed_is_told_and_the_others_end(tokenizer_dir, processes):
     found = encode_blocks(blocks_of(["the quick fox " * 9000] * 40), tokenizer_dir, 2)
     with pytest.raises(ChildProcessError, match=r"fewer than 2 .*num_workers"):
         for number, _ in enumerate(found):
             if number == 10:  # both are at work
-                started[0].kill()
-    assert len(started) == 2
-    assert all(process.returncode is not None for process in started)
+                processes[0].kill()
+    assert len(processes) == 2
+    assert all(process.returncode is not None for process in processes)
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("processes")
 def test_processes_import_what_this_one_can(tokenizer_dir, monkeypatch, tmp_path):
     """Wherever it was started, and nothing from the working folder besides."""
     (tmp_path / "json.py").write_text("raise ImportError('of the working folder')")
