@@ -507,8 +507,8 @@ def test_prepare_warns_of_a_share_far_from_the_one_asked_for(
     texts = {f"{i}.txt": make_text(400, str(i)) for i in range(9)}
     write_books(tmp_path / "books", {**texts, "long.txt": "日本" * 200})
     found = []
-    for fraction in (0.02, 0.06, 0.12):
-        prepared, _ = prepare(valid_fraction=fraction)
+    for fraction in np.linspace(0.02, 0.12, 11):
+        prepared, _ = prepare(valid_fraction=float(fraction))
         share = prepared.valid.tokens / (prepared.train.tokens + prepared.valid.tokens)
         told = any("are held out for" in line for line in prepared.warnings)
         assert told == (not fraction / 2 <= share <= 2 * fraction)

@@ -58,7 +58,7 @@ def test_lock_tells_who_holds_it_and_is_free_when_that_process_ends(
 
 def test_lock_without_a_note_is_still_waited_for(tmp_path, holder, monkeypatch):
     monkeypatch.setattr(owner, "_REMIND_SECONDS", 0.1)
-    contents = ["{", "[]", '{"pid": 3}']
+    contents = ["{", "[]", '{"pid": 3}', "null"]
     (tmp_path / owner.LEASE_FILE).write_text("")
     said = []
 

@@ -211,7 +211,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, format_name):
         return most
 
     peak(10)
-    assert peak(60_000) < peak(20_000) + 50_000
+    assert peak(100_000) < peak(50_000) + 50_000
 
 
 def test_of_one_json_column_the_others_may_hold_anything(rows):

@@ -157,8 +157,8 @@ def test_memory_does_not_grow_with_the_file(path):
         return most
 
     peak(1)  # imports
-    few, many = peak(50), peak(200)
-    assert path.stat().st_size > 200 * rows.nbytes
+    few, many = peak(100), peak(300)
+    assert path.stat().st_size > 300 * rows.nbytes
     assert many < few + 10 * rows.nbytes
 
 
