@@ -6,8 +6,8 @@ import json
 import resource
 import subprocess
 import sys
-import textwrap
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -611,48 +611,26 @@ def test_prepare_on_a_full_disk_is_one_line(tmp_path, prepare, books):
 
 # --- memory -------------------------------------------------------------------
 
-MEASURE = """
-    import json, re, resource, sys
-    from gpt1_jax.config.sections import DataConfig, TokenizerConfig
-    from gpt1_jax.data.corpus import prepare_corpus
 
-    if __name__ == "__main__":
-        path, cache, tokenizer = sys.argv[1:]
-        data = DataConfig(
-            "text", path, "", 0.02, "text", False, "", "text", "", cache, 2
-        )
-        saved = TokenizerConfig("sentencepiece", 180, True, tokenizer, 1.0)
-        prepared, _ = prepare_corpus(data, saved, progress=False)
-        # Not ru_maxrss: that begins with the peak of the process that started this.
-        peak = int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])
-        workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        print(json.dumps([peak // 1024, workers // 1024, prepared.train.tokens]))
-"""
+def test_prepare_memory_does_not_grow_with_the_text(
+    tmp_path, prepare, make_text, monkeypatch
+):
+    """In one document, of which the end is held out."""
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 1 << 14)
+    monkeypatch.setattr(shards, "_MOVED", 1 << 12)
+    text = make_text(20_000)  # 0.1 MB
 
+    def peak(times: int) -> int:
+        write_books(tmp_path / "books", {"only.txt": text * times})
+        tracemalloc.start()
+        corpus, _ = prepare(valid_fraction=0.5)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert corpus.train.words + corpus.valid.words == times * 20_000
+        return most
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-def test_prepare_memory_does_not_grow_with_the_text(tmp_path, tokenizer_dir, make_text):
-    """Twice the text in one document, on two processes: the same peak.
-
-    Measured: 52 MiB for 5 MB of text, 57 for 20, and 60 for 25, 50 and 100.
-    """
-    program = [sys.executable, "-c", textwrap.dedent(MEASURE)]
-    text = make_text(20_000)
-
-    def measure(megabytes: int) -> list[int]:
-        path = tmp_path / f"{megabytes}.txt"
-        path.write_text(text * (megabytes * 1_000_000 // len(text)))
-        command = [*program, path, tmp_path / "cache", tokenizer_dir]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
-
-    peak, worker_peak, tokens = measure(25)
-    large_peak, large_worker_peak, large_tokens = measure(50)
-    assert large_tokens > 1.9 * tokens
-    assert large_peak < peak + 8  # MiB; the text is 25 MB longer, its tokens 10 MB
-    assert large_worker_peak < worker_peak + 8
+    peak(1)
+    assert peak(30) < peak(10) + 300_000
 
 
 # --- progress -----------------------------------------------------------------

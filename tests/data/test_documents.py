@@ -125,9 +125,10 @@ def books(tmp_path, write) -> Path:
     for letter, name in enumerate(("a.md", "b.txt", "more/c.text", "more/d.txt.gz")):
         text = f"book {'abcd'[letter]}\n".encode()
         write(f"books/{name}", gzip.compress(text) if name.endswith("gz") else text)
-    for name in ("cover.jpg", "notes.rst", ".git/notes.txt", ".hidden.txt"):
+    for name in (".git/notes.txt", ".hidden.txt", "more/.cache/deep/a.txt"):
         write(f"books/{name}", "hidden")
-    write("books/more/.cache/deep/a.txt", "hidden")
+    for name in ("cover.jpg", "notes.rst", "of_the_texts.csv", "of_the_texts.json"):
+        write(f"books/{name}", "other")
     (tmp_path / "books" / "more" / "folder.txt").mkdir()
     return tmp_path / "books"
 

@@ -1,6 +1,5 @@
 """Training text in each format and compression, and what is refused of it."""
 
-import json
 import re
 import sys
 
@@ -11,7 +10,6 @@ import pytest
 from gpt1_jax import data
 from gpt1_jax.data import documents
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.separated import separate
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.errors import MissingPackage, UserError
 
@@ -20,24 +18,12 @@ backports = pytest.importorskip("backports")
 KEY = "config.data.train"
 
 
-def test_tables_in_a_folder_are_not_looked_for(tmp_path):
-    """They may describe the texts."""
-    names = ("a.txt", "a.jsonl", "a.json", "a.csv", "a.tsv", "a.parquet")
-    for name in names:
-        (tmp_path / name).write_text("text")
-    found = documents.text_documents(str(tmp_path), KEY, "text")
-    found = [each.name.rpartition("/")[2] for each in found]
-    assert found == ["a.jsonl", "a.parquet", "a.txt"]
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.jsonl"])
-def test_empty_rows_are_passed_over_on_request(tmp_path, name):
-    rows = [{"text": text} for text in ("one", None, "", "two")]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "a.jsonl").write_text(lines)
+def test_empty_rows_are_passed_over_on_request(tmp_path):
+    """Which is another text."""
+    path, texts = tmp_path / "a.parquet", ["one", None, "", "two"]
+    pq.write_table(pa.table({"text": texts}), path)
     strict, lenient = (
-        documents.text_documents(f"{tmp_path}/{name}", KEY, "text", skip_empty=each)[0]
+        documents.text_documents(str(path), KEY, "text", skip_empty=each)[0]
         for each in (False, True)
     )
     assert "".join(lenient.blocks()) == "one\ntwo\n"
@@ -74,18 +60,13 @@ STORIES = [f"Story {number}.\nIts end." for number in range(400)]
 
 
 @pytest.fixture
-def stories(tmp_path, data_config):
+def stories(write, data_config):
     """`stories(**overrides)`: the parts of a file of stories."""
-    file = tmp_path / "stories.txt"
-    file.write_text(f"\n{MARK}\n".join(STORIES) + MARK)
+    file = write("stories.txt", f"\n{MARK}\n".join(STORIES) + MARK)
 
     def make(**overrides):
-        config = data_config(
-            **{"train": str(file), "document_separator": MARK, **overrides}
-        )
-        train = documents.text_documents(config.train, KEY, "text")
-        valid = documents.text_documents(config.valid, KEY, "text")
-        return separate(train, valid, config)
+        how = {"train": file, "document_separator": MARK, **overrides}
+        return documents.find_text(data_config(**how), None, print)
 
     return make
 
@@ -114,17 +95,16 @@ def test_whole_documents_are_held_out_and_no_mark_is_left(stories, monkeypatch, 
     assert not valid and train.divides
 
 
-def test_equal_documents_are_on_one_side_in_whatever_file(stories, tmp_path):
+def test_equal_documents_are_on_one_side_in_whatever_file(stories, write):
     held = told(stories(valid_fraction=0.1)[0][0])[1]
-    other = tmp_path / "other.txt"
-    other.write_text(MARK.join(STORIES[::-3]))
-    ((document,), _) = stories(train=str(other), valid_fraction=0.1)
+    other = write("other.txt", MARK.join(STORIES[::-3]))
+    ((document,), _) = stories(train=other, valid_fraction=0.1)
     assert set(told(document)[1]) == set(STORIES[::-3]) & set(held)
 
 
-def test_nothing_is_held_out_of_files_beside_those_for_validation(stories, tmp_path):
-    (tmp_path / "other.txt").write_text(f"Story 1{MARK}Story 2")
-    (train,), (valid,) = stories(valid=str(tmp_path / "other.txt"))
+def test_nothing_is_held_out_of_files_beside_those_for_validation(stories, write):
+    other = write("other.txt", f"Story 1{MARK}Story 2")
+    (train,), (valid,) = stories(valid=other)
     assert told(train) == [STORIES, []] and told(valid) == [["Story 1", "Story 2"], []]
 
 
@@ -172,9 +152,7 @@ def test_the_tokenizer_is_trained_on_what_is_not_held_out_of_a_file_read_twice(
 
 def test_a_mark_that_never_occurs_is_refused(stories):
     ((train,), _) = stories(document_separator="---")
-    with pytest.raises(
-        UserError, match=r"document_separator='---' is in none .*stories"
-    ):
+    with pytest.raises(UserError, match=r"_separator='---' is in none .*stories"):
         train.read_digest()
 
 
@@ -187,17 +165,15 @@ def test_a_mark_may_be_in_one_of_several_files(stories, tmp_path):
     assert sum(each.count + each.held_out for each in train) == 403
 
 
-def test_validation_text_of_nothing_but_marks_is_refused(stories, prepare, tmp_path):
+def test_validation_text_of_nothing_but_marks_is_refused(prepare, write):
     """Not replaced by a part of the training text."""
-    named = {"train": "stories.txt", "valid": "marks.txt"}
-    named = {split: str(tmp_path / name) for split, name in named.items()}
-    (tmp_path / "marks.txt").write_text(f"{MARK}\n{MARK}\n")
-    with pytest.raises(UserError, match=r"config.data.valid='.*marks.txt' holds no"):
-        prepare(document_separator=MARK, **named)
+    files = {"train": f"One{MARK}Two", "valid": f"{MARK}\n{MARK}\n"}
+    files = {split: write(f"{split}.txt", text) for split, text in files.items()}
+    with pytest.raises(UserError, match=r"config.data.valid='.*valid.txt' holds no"):
+        prepare(document_separator=MARK, **files)
 
 
-def test_a_held_out_end_is_told_where_no_document_could_be(prepare, tmp_path):
-    few = tmp_path / "few.txt"
-    few.write_text(f"One story. {'words ' * 200}\n{MARK}\nAnother.\n")
-    corpus, _ = prepare(train=str(few), document_separator=MARK)
+def test_a_held_out_end_is_told_where_no_document_could_be(prepare, write):
+    few = write("few.txt", f"One story. {'words ' * 200}\n{MARK}\nAnother.\n")
+    corpus, _ = prepare(train=few, document_separator=MARK)
     assert any("the end of the text is held out" in each for each in corpus.warnings)
