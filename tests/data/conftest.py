@@ -1,8 +1,11 @@
 """What the tests of the data room share: made-up text, tokenizers, settings."""
 
+import io
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,6 +42,17 @@ def tokenizer_config() -> Callable[..., TokenizerConfig]:
     values = {"kind": "sentencepiece", "vocab_size": 480, "lowercase": True}
     values |= {"path": "", "train_megabytes": 1.0}
     return lambda **overrides: TokenizerConfig(**{**values, **overrides})
+
+
+@pytest.fixture
+def standard_input(monkeypatch) -> Callable[[bytes], None]:
+    """`standard_input(data)`: what comes from there; few bytes can be looked at."""
+
+    def give(data: bytes) -> None:
+        buffer = io.BufferedReader(io.BytesIO(data), 16)
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
+
+    return give
 
 
 @pytest.fixture

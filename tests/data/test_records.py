@@ -2,15 +2,12 @@
 
 import csv
 import gzip
-import io
 import json
 import math
-import sys
 import time
 import tracemalloc
 from datetime import date, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -179,15 +176,14 @@ def test_what_is_given_to_a_model_is_text_or_rows(write, name, content, message)
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_standard_input_may_be_a_json_list(monkeypatch, indent):
-    def read(data):
-        buffer = io.BufferedReader(io.BytesIO(data))
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
-        return [row for _, row in read_input("-", "prompt")]
-
+def test_standard_input_may_be_a_json_list(standard_input, indent):
     objects = [{"prompt": "one"}, {"prompt": "two"}]
-    assert read(json.dumps(objects, indent=indent).encode()) == objects
-    assert read(b"[1] is a footnote\n") == ["[1] is a footnote"]
+    for data, rows in (
+        (json.dumps(objects, indent=indent), objects),
+        ("[1] is a footnote\n", ["[1] is a footnote"]),
+    ):
+        standard_input(data.encode())
+        assert [row for _, row in read_input("-", "prompt")] == rows
 
 
 def test_a_published_table_may_have_more_cells_or_fewer(rows, caplog):

@@ -3,7 +3,6 @@
 import io
 import sys
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,32 +25,23 @@ zstd = pytest.importorskip("backports.zstd")
 TEXT = "One naïve text.\nTwo\u2028 lines.\n" * 100
 
 
-def write(path, content, compression=""):
-    path.write_bytes(COMPRESS[compression](content))
-    return str(path)
-
-
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a"])
-@pytest.mark.parametrize("compression", COMPRESS)
-def test_a_compressed_file_is_known_by_its_content(tmp_path, name, compression):
-    path = write(tmp_path / name, TEXT.encode(), compression)
+@pytest.mark.parametrize("compress", COMPRESS.values(), ids=COMPRESS)
+def test_a_compressed_file_is_known_by_its_content(write, name, compress):
+    path = write(name, compress(TEXT.encode()))
     assert "".join(read_plain_text(path)) == TEXT
 
 
-@pytest.mark.parametrize("compression", COMPRESS)
-def test_standard_input_may_be_compressed(monkeypatch, compression):
-    data = io.BytesIO(COMPRESS[compression](TEXT.encode()))
-    monkeypatch.setattr(
-        sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(data, 16))
-    )
+@pytest.mark.parametrize("compress", COMPRESS.values(), ids=COMPRESS)
+def test_standard_input_may_be_compressed(standard_input, compress):
+    standard_input(compress(TEXT.encode()))
     with open_file("-", or_standard_input=True) as file:
         assert file.read().decode() == TEXT
 
 
-def test_messages_call_standard_input_that(monkeypatch, lfs_pointer):
+def test_messages_call_standard_input_that(standard_input, lfs_pointer):
     for data in (lfs_pointer, b"\x1f\x8bcut"):
-        buffer = io.BufferedReader(io.BytesIO(data))
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
+        standard_input(data)
         message = r"^standard input is (a Git LFS pointer, .*`git lfs pull`|damaged)"
         with (
             pytest.raises(UserError, match=message),
@@ -60,21 +50,19 @@ def test_messages_call_standard_input_that(monkeypatch, lfs_pointer):
             file.read()
 
 
-def test_frames_that_follow_each_other_are_one_text(tmp_path):
+def test_frames_that_follow_each_other_are_one_text(write):
     skipped = b"P*M\x18\4\0\0\0size"  # as pzstd writes
-    path = tmp_path / "a.txt.zst"
-    path.write_bytes(skipped + zstd.compress(b"one ") + zstd.compress(b"two\n"))
-    assert "".join(read_plain_text(path)) == "one two\n"
+    frames = zstd.compress(b"one ") + zstd.compress(b"two\n")
+    assert "".join(read_plain_text(write("a", skipped + frames))) == "one two\n"
 
 
-def test_the_longest_windows_of_zstd_are_read(tmp_path):
+def test_the_longest_windows_of_zstd_are_read(write):
     """As of `zstd --long=31`."""
     parameter = zstd.CompressionParameter
     options = {parameter.window_log: 31, parameter.enable_long_distance_matching: 1}
     compressor = zstd.ZstdCompressor(options=options)
     data = compressor.compress(b"one\n" * 1000) + compressor.flush()
-    (tmp_path / "a").write_bytes(data)
-    assert "".join(read_plain_text(tmp_path / "a")) == "one\n" * 1000
+    assert "".join(read_plain_text(write("a", data))) == "one\n" * 1000
 
 
 LONG = b"abcdefgh" * (1 << 12)
@@ -82,16 +70,15 @@ LONG = b"abcdefgh" * (1 << 12)
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 @pytest.mark.parametrize("compression", [".gz", ".bz2", ".xz", ".zst"])
-def test_a_damaged_compressed_file_is_called_that(tmp_path, compression, damage):
+def test_a_damaged_compressed_file_is_called_that(write, compression, damage):
     data = COMPRESS[compression](LONG)
     data = data[:-9] if damage == "cut" else data[:14] + b"\xaa" * 9 + data[23:]
-    (tmp_path / "a.txt").write_bytes(data)
     with pytest.raises(UserError, match=r"a\.txt is damaged or cut short as a comp"):
-        list(read_plain_text(tmp_path / "a.txt"))
+        list(read_plain_text(write("a.txt", data)))
 
 
-def test_without_its_library_zstd_is_refused_by_name_or_content(tmp_path, monkeypatch):
-    path = write(tmp_path / "a.txt", b"one\n", ".zst")
+def test_without_its_library_zstd_is_refused_by_name_or_content(write, monkeypatch):
+    path = write("a.txt", zstd.compress(b"one\n"))
     monkeypatch.setitem(sys.modules, "backports.zstd", None)
     monkeypatch.delattr(backports, "zstd")
     message = r"a\.txt.*, compressed by zstd, needs .*\[text\]', or unpack it"
@@ -136,9 +123,9 @@ def test_lines_and_characters_may_cross_pieces(monkeypatch, size):
     assert list(read_lines(io.BytesIO(text.encode()), "a")) == text.splitlines(True)
 
 
-def test_line_ends_of_plain_text_are_newlines(tmp_path):
-    (tmp_path / "a").write_bytes(b"one\r\ntwo\rthree\n")
-    assert "".join(read_plain_text(tmp_path / "a")) == "one\ntwo\nthree\n"
+def test_line_ends_of_plain_text_are_newlines(write):
+    path = write("a", b"one\r\ntwo\rthree\n")
+    assert "".join(read_plain_text(path)) == "one\ntwo\nthree\n"
 
 
 def test_a_line_longer_than_any_book_is_named(monkeypatch):
