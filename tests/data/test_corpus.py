@@ -649,7 +649,9 @@ def test_the_bar_counts_what_its_total_does(tmp_path, prepare, packed, monkeypat
     packed("books", "0 1 2 3 4")
     marks = tmp_path / "marks.txt"
     marks.write_text("naïve fox<|mark|>" * 2000 + "the end")
-    for data in ({}, {"train": str(marks), "document_separator": "<|mark|>"}):
+    ends_without_newline = {"train": str(marks)}
+    separated = {"train": str(marks), "document_separator": "<|mark|>"}
+    for data in ({}, ends_without_newline, separated):
         bars.clear()
         prepare(progress=True, **data)
         assert all(0 < n <= total for n, total in bars)
