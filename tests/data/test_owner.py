@@ -75,6 +75,13 @@ def test_lock_without_a_note_is_still_waited_for(tmp_path, holder, monkeypatch):
     assert all("in use by another process; waiting" in line for line in said)
 
 
+def test_lease_names_this_process_and_is_gone_afterwards(tmp_path):
+    with owner.exclusive(tmp_path, print):
+        lease = json.loads((tmp_path / owner.LEASE_FILE).read_text())
+        assert (lease["pid"], lease["host"]) == (os.getpid(), socket.gethostname())
+    assert not (tmp_path / owner.LEASE_FILE).exists()
+
+
 def test_lock_lets_one_in_at_a_time(tmp_path):
     inside, most = [], []
 
@@ -89,13 +96,6 @@ def test_lock_lets_one_in_at_a_time(tmp_path):
         for _ in range(3):
             pool.submit(work)
     assert most == [1] * 3
-
-
-def test_lease_names_this_process_and_is_gone_afterwards(tmp_path):
-    with owner.exclusive(tmp_path, print):
-        lease = json.loads((tmp_path / owner.LEASE_FILE).read_text())
-        assert (lease["pid"], lease["host"]) == (os.getpid(), socket.gethostname())
-    assert not (tmp_path / owner.LEASE_FILE).exists()
 
 
 @pytest.fixture
