@@ -45,11 +45,11 @@ def tokenizer_config() -> Callable[..., TokenizerConfig]:
 
 
 @pytest.fixture
-def standard_input(monkeypatch) -> Callable[[bytes], None]:
-    """`standard_input(data)`: what comes from there; few bytes can be looked at."""
+def standard_input(monkeypatch) -> Callable[..., None]:
+    """`standard_input(data)`: what comes from there, `at_once` bytes at a time."""
 
-    def give(data: bytes) -> None:
-        buffer = io.BufferedReader(io.BytesIO(data), 16)
+    def give(data: bytes, at_once: int = io.DEFAULT_BUFFER_SIZE) -> None:
+        buffer = io.BufferedReader(io.BytesIO(data), at_once)
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
 
     return give

@@ -34,7 +34,7 @@ def test_a_compressed_file_is_known_by_its_content(write, name, compress):
 
 @pytest.mark.parametrize("compress", COMPRESS.values(), ids=COMPRESS)
 def test_standard_input_may_be_compressed(standard_input, compress):
-    standard_input(compress(TEXT.encode()))
+    standard_input(compress(TEXT.encode()), at_once=16)
     with open_file("-", or_standard_input=True) as file:
         assert file.read().decode() == TEXT
 
