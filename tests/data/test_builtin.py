@@ -17,12 +17,14 @@ def test_builtin_documents_are_collected_once(tmp_path, monkeypatch):
     calls = []
 
     def collect(packages):
+        assert not gc.isenabled()  # whose callback would lose a signal
         calls.append(packages)
         return {"b.module": "Text of b.", "a.module": "Text of a: naïve."}
 
     monkeypatch.setattr(builtin, "_collect_docstrings", collect)
-    first = builtin_texts(tmp_path, print)
-    again = builtin_texts(tmp_path, print)
+    first = builtin_documents(tmp_path, print)
+    again = builtin_documents(tmp_path, print)
+    assert gc.isenabled()
     assert len(calls) == 1
     assert set(calls[0]) <= set(builtin.PACKAGES)
     assert [(d.name, d.stamp, d.num_bytes) for d in first] == [
@@ -33,18 +35,6 @@ def test_builtin_documents_are_collected_once(tmp_path, monkeypatch):
         ("b.module", "Text of b.\n"),
     ]
     assert len(list((tmp_path / "builtin").iterdir())) == 1
-
-
-def test_builtin_documents_leave_nothing_when_interrupted(tmp_path, monkeypatch):
-    def interrupt(packages):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(builtin, "_collect_docstrings", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            builtin_texts(tmp_path, print)
-    monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: {"a": "Text."})
-    assert [text_of(d) for d in builtin_texts(tmp_path, print)] == ["Text.\n"]
 
 
 @pytest.mark.slow
@@ -58,6 +48,7 @@ def test_builtin_documents_are_megabytes_of_text(tmp_path):
 
 
 def test_docstrings_are_the_prose_of_a_source_file(tmp_path):
+    """In whatever block they stand."""
     prose = "This sentence is long enough to count as documentation " * 2
     file = tmp_path / "module.py"
     file.write_text(
@@ -65,44 +56,13 @@ def test_docstrings_are_the_prose_of_a_source_file(tmp_path):
         "def short():\n    '''Too short.'''\n"
         f"class Code:\n    '''\n    >>> print({prose!r})\n    '''\n"
         "    path = '\\d'\n"
+        f"    if A:\n        async def f(): '{prose}'\n"
     )
-    assert builtin._docstrings(file) == [f"{prose.strip()}\nOver two lines."]
-
-
-BLOCKS = """
-if A:
-    {a}
-else:
-    {b}
-for x in A:
-    with x:
-        {c}
-try:
-    {d}
-except ValueError:
-    {e}
-finally:
-    {f}
-match A:
-    case 1:
-        {g}
-"""
-
-
-def test_docstrings_are_found_in_every_kind_of_block(tmp_path):
-    prose = "What stands in this block has a docstring of eighty characters or more: "
-    texts = {name: f"{prose}it is block {name}." for name in "abcdefg"}
-    functions = {k: f"async def {k}(): '{text}'" for k, text in texts.items()}
-    file = tmp_path / "module.py"
-    file.write_text(BLOCKS.format(**functions))
-    assert sorted(builtin._docstrings(file)) == sorted(texts.values())
-
-
-@pytest.mark.parametrize("content", [b"def broken(:", b"'''caf\xe9'''", b"x = '\0'"])
-def test_docstrings_of_a_file_that_is_no_source_are_none(tmp_path, content):
-    file = tmp_path / "module.py"
-    file.write_bytes(content)
-    assert builtin._docstrings(file) == []
+    found = [f"{prose.strip()}\nOver two lines.", prose.strip()]
+    assert builtin._docstrings(file) == found
+    for content in (b"def broken(:", b"'''caf\xe9'''", b"x = '\0'"):
+        file.write_bytes(content)
+        assert builtin._docstrings(file) == []
 
 
 def test_unwrap_gives_a_line_for_each_paragraph():
@@ -118,18 +78,6 @@ def test_unwrap_gives_a_line_for_each_paragraph():
         The end.
         """
     assert builtin.unwrap(text) == "Title A paragraph over two lines.\nThe end."
-
-
-def test_builtin_documents_lose_no_signal_to_the_garbage_collector(
-    tmp_path, monkeypatch
-):
-    def collect(packages):
-        assert not gc.isenabled()
-        return {"a": "Text."}
-
-    monkeypatch.setattr(builtin, "_collect_docstrings", collect)
-    builtin_texts(tmp_path, print)
-    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 3}', "[" * 10**5])

@@ -1,26 +1,27 @@
 """From text files to token shards: contents, counts, reuse, failures."""
 
+import concurrent.futures
 import gzip
 import json
-import os
 import resource
 import subprocess
 import sys
-import textwrap
-import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data import builtin, corpus, encoder, named_texts, shards, tfds
-from gpt1_jax.data.corpus import find_texts, prepare_corpus
-from gpt1_jax.data.named_texts import NamedText
+from gpt1_jax.data import builtin, corpus, documents, shards
+from gpt1_jax.data.corpus import find_documents
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
+
+TRAINED = {}  # a tokenizer of the values by default
 
 
 def tokens_of(prepared: Corpus, split: str) -> np.ndarray:
@@ -42,49 +43,29 @@ def books(tmp_path, make_text) -> dict[str, str]:
     return texts
 
 
-@pytest.fixture
-def run(data_config, tokenizer_config, tokenizer_dir):
-    """`run(**data)`: prepares with a tokenizer that is there already."""
-
-    def prepare_quietly(**data):
-        saved = tokenizer_config(path=str(tokenizer_dir))
-        return prepare_corpus(data_config(**data), saved, progress=False)
-
-    return prepare_quietly
-
-
 # --- what is written ----------------------------------------------------------
 
 
-def test_prepare_tokens_decode_to_the_cleaned_text(
-    tmp_path, data_config, tokenizer_config, books
-):
+def test_prepare_tokens_decode_to_the_cleaned_text(tmp_path, prepare, books):
     messy = {
         name: "\ufeff" + text.title().replace("\n", " \r\n\r\n\t").replace(" ", "  ")
         for name, text in books.items()
     }
     write_books(tmp_path / "books", messy)
-    prepared, tokenizer = prepare_corpus(
-        data_config(), tokenizer_config(), progress=False
-    )
+    prepared, tokenizer = prepare(TRAINED)
     train = tokenizer.decode(tokens_of(prepared, "train"))
     valid = tokenizer.decode(tokens_of(prepared, "valid"))
     assert valid in books.values()
-    assert train == "".join(text for text in books.values() if text != valid)
-
-
-def test_prepare_tokens_are_the_tokenizer_s_ids(tmp_path, run, books):
-    prepared, tokenizer = run()
-    valid = tokenizer.decode(tokens_of(prepared, "valid"))
     text = "".join(text for text in books.values() if text != valid)
+    assert train == text
     assert tokens_of(prepared, "train").tolist() == tokenizer.encode(text)
     assert prepared.tokenizer_digest == tokenizer.digest
 
 
-def test_prepare_counts_are_those_of_the_cleaned_text(tmp_path, run, books):
+def test_prepare_counts_are_those_of_the_cleaned_text(tmp_path, prepare, books):
     write_books(tmp_path / "books", {"book1.txt": "  Naïve\tfox \n\n\nthe dog\n"})
     train, valid = [tmp_path / "books" / f"book{i}.txt" for i in (1, 2)]
-    prepared, tokenizer = run(train=str(train), valid=str(valid))
+    prepared, tokenizer = prepare(train=str(train), valid=str(valid))
     assert prepared.train.documents == prepared.valid.documents == 1
     assert prepared.train.words == 4
     assert prepared.train.bytes == len("naïve fox\nthe dog\n".encode())
@@ -92,14 +73,6 @@ def test_prepare_counts_are_those_of_the_cleaned_text(tmp_path, run, books):
     assert prepared.valid.words == 200
     assert prepared.valid.bytes == len(books["book2.txt"])
     assert prepared.valid.tokens == len(tokens_of(prepared, "valid"))
-
-
-def test_prepare_last_line_without_newline_ends_the_document(tmp_path, run):
-    write_books(tmp_path / "books", {"a.txt": "the fox", "b.txt": "a dog\n"})
-    write_books(tmp_path, {"valid.txt": "the dog"})
-    prepared, tokenizer = run(valid=str(tmp_path / "valid.txt"))
-    text = tokenizer.decode(tokens_of(prepared, "train"))
-    assert text == "the fox\na dog\n"
 
 
 @pytest.mark.parametrize(
@@ -111,26 +84,17 @@ def test_token_dtype_has_room_for_three_special_tokens(vocab_size, dtype):
     assert vocab_size + 3 - 1 <= np.iinfo(dtype).max
 
 
-def test_prepare_writes_wide_tokens_for_a_large_vocabulary(run, books, monkeypatch):
-    narrow, _ = run()
-    narrow_tokens = tokens_of(narrow, "train")
+def test_prepare_writes_wide_tokens_for_a_large_vocabulary(prepare, books, monkeypatch):
+    narrow = tokens_of(prepare()[0], "train")
     monkeypatch.setattr(shards, "NUM_SPECIAL_TOKENS", 1 << 16)
-    wide, _ = run(valid_fraction=0.11)  # another key, the same split
-    wide_tokens = tokens_of(wide, "train")
-    assert (narrow_tokens.dtype, wide_tokens.dtype) == (np.uint16, np.uint32)
-    assert narrow_tokens.tolist() == wide_tokens.tolist()
-
-
-def test_prepare_trains_a_tokenizer_of_the_wanted_size(
-    data_config, tokenizer_config, books
-):
-    config = tokenizer_config(vocab_size=397)
-    _, tokenizer = prepare_corpus(data_config(), config, progress=False)
-    assert tokenizer.vocab_size == 397
+    wide, _ = prepare(valid_fraction=0.11)  # another key, the same split
+    wide = tokens_of(wide, "train")
+    assert (narrow.dtype, wide.dtype) == (np.uint16, np.uint32)
+    assert narrow.tolist() == wide.tolist()
 
 
 def test_prepare_trains_on_at_most_the_wanted_megabytes(
-    tmp_path, data_config, tokenizer_config, make_text, monkeypatch
+    tmp_path, prepare, make_text, monkeypatch
 ):
     monkeypatch.setattr(named_texts, "BLOCK_CHARS", 1000)
     write_books(tmp_path / "books", {"a.txt": make_text(20_000)})
@@ -142,8 +106,7 @@ def test_prepare_trains_on_at_most_the_wanted_megabytes(
         return train(given_lines, *arguments)
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", spy)
-    config = tokenizer_config(train_megabytes=0.03)
-    prepare_corpus(data_config(), config, progress=False)
+    prepare({"train_megabytes": 0.03})
     assert 30_000 <= len("\n".join(given_lines)) < 32_000
 
 
@@ -151,98 +114,49 @@ def test_prepare_trains_on_at_most_the_wanted_megabytes(
 
 
 def split_bytes(prepared: Corpus) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes() for path in sorted(prepared.directory.iterdir())
-    }
+    return {path.name: path.read_bytes() for path in prepared.directory.iterdir()}
 
 
-def test_prepare_small_blocks_change_nothing(tmp_path, run, make_text, monkeypatch):
+def test_prepare_small_blocks_change_nothing(tmp_path, prepare, make_text, monkeypatch):
     texts = {"lines.txt": make_text(500), "line.txt": make_text(500, "", 500)}
     write_books(tmp_path / "books", {**texts, "blank.txt": "\n" * 50 + "fox" + " " * 9})
-    whole, _ = run(cache_dir=str(tmp_path / "whole"))
-    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 64)
-    cut, _ = run(cache_dir=str(tmp_path / "cut"))
+    whole, _ = prepare(cache_dir=str(tmp_path / "whole"))
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 64)
+    cut, _ = prepare(cache_dir=str(tmp_path / "cut"))
     assert cut.directory.name == whole.directory.name
     for split in ("train", "valid"):
         np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
         assert getattr(cut, split).words == getattr(whole, split).words
 
 
-@pytest.fixture
-def processes(monkeypatch) -> list[subprocess.Popen]:
-    """Makes any corpus worth processes; those that are started."""
-    started = []
-    real = subprocess.Popen
-
-    def start(*arguments, **options):
-        started.append(real(*arguments, **options))
-        return started[-1]
-
-    monkeypatch.setattr(encoder.subprocess, "Popen", start)
-    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
-    return started
-
-
 def test_prepare_with_processes_writes_the_same_bytes_in_order(
-    tmp_path, run, books, monkeypatch, processes
+    tmp_path, prepare, books, monkeypatch, processes
 ):
-    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 100)  # some hundred blocks
-    one, _ = run(cache_dir=str(tmp_path / "one"), num_workers=1)
-    two, _ = run(cache_dir=str(tmp_path / "two"), num_workers=2)
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 100)  # some hundred blocks
+    one, _ = prepare(cache_dir=str(tmp_path / "one"), num_workers=1)
+    two, _ = prepare(cache_dir=str(tmp_path / "two"), num_workers=2)
     assert len(processes) == 2
     assert split_bytes(one) == split_bytes(two)
+    assert one.directory.name == two.directory.name
 
 
-def test_prepare_small_corpus_starts_no_processes(run, books, processes, monkeypatch):
+def test_prepare_small_corpus_starts_no_processes(
+    prepare, books, processes, monkeypatch
+):
     monkeypatch.setattr(Tokenizer, "seconds_to_load", 60.0)
-    run(num_workers=2)
+    prepare(num_workers=2)
     assert not processes
-
-
-def test_prepare_many_shards_hold_the_same_tokens(tmp_path, run, books, monkeypatch):
-    whole, _ = run(cache_dir=str(tmp_path / "whole"))
-    monkeypatch.setattr(shards, "SHARD_TOKENS", 64)
-    cut, _ = run(cache_dir=str(tmp_path / "cut"))
-    assert len(cut.checksums) == sum(
-        -(-counts.tokens // 64) for counts in (cut.train, cut.valid)
-    )
-    assert cut.digest != whole.digest
-    for split in ("train", "valid"):
-        np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
 
 
 # --- the split ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fraction", [0.02, 0.3, 0.5, 0.9])
-@pytest.mark.parametrize("shard_tokens", [7, 100, 1 << 26])
-def test_prepare_single_document_splits_off_its_tail(
-    tmp_path, run, make_text, monkeypatch, fraction, shard_tokens
-):
-    monkeypatch.setattr(shards, "SHARD_TOKENS", shard_tokens)
-    text = make_text(301)
-    write_books(tmp_path / "books", {"only.txt": text})
-    prepared, tokenizer = run(valid_fraction=fraction)
-    train, valid = tokens_of(prepared, "train"), tokens_of(prepared, "valid")
-    assert [*train, *valid] == tokenizer.encode(text)
-    assert len(valid) == round(fraction * (len(train) + len(valid)))
-    counts = prepared.train, prepared.valid
-    assert [c.tokens for c in counts] == [len(train), len(valid)]
-    assert [c.documents for c in counts] == [1, 1]
-    assert sum(c.words for c in counts) == 301
-    assert sum(c.bytes for c in counts) == len(text)
-    assert counts[0].words == len(tokenizer.decode(train).split())
-    assert counts[0].bytes == pytest.approx(len(tokenizer.decode(train)), abs=1)
-    files = sorted(path.name for path in prepared.directory.iterdir())
-    assert files == ["corpus.json", "train.bin", "valid.bin"]
-
-
-def test_prepare_counts_the_words_of_a_held_out_tail(tmp_path, run, monkeypatch):
+def test_prepare_counts_the_words_of_a_held_out_tail(tmp_path, prepare, monkeypatch):
     """Where words differ from place to place, so that a share would be wrong."""
     monkeypatch.setattr(named_texts, "BLOCK_CHARS", 1 << 14)
     text = "xylophonist quetzalcoatl\n" * 2000 + "the fox and the dog\n" * 8000
     write_books(tmp_path / "books", {"only.txt": text})
-    prepared, tokenizer = run(valid_fraction=0.3)
+    prepared, tokenizer = prepare(valid_fraction=0.3)
     head, tail = (tokenizer.decode(tokens_of(prepared, s)) for s in ("train", "valid"))
     assert head + tail == text
     told = {"words": len(tail.split()), "bytes": len(tail)}
@@ -252,70 +166,29 @@ def test_prepare_counts_the_words_of_a_held_out_tail(tmp_path, run, monkeypatch)
         assert abs(share / 0.3 - 1) > 0.05, "the test should tell them apart"
 
 
-def test_prepare_too_short_document_is_refused(tmp_path, run):
-    write_books(tmp_path / "books", {"only.txt": "\u00ad\u00ad"})
-    with pytest.raises(ValueError, match="holds 0 tokens"):
-        run()
-
-
-def test_prepare_explicit_validation_files_are_taken_whole(tmp_path, run, books):
-    write_books(tmp_path, {"v1.txt": "the fox\n", "v2.txt": "a dog\n"})
-    prepared, tokenizer = run(valid=f"{tmp_path}/v?.txt")
+def test_prepare_explicit_validation_files_are_taken_whole(tmp_path, prepare, books):
+    """Even a last line without a newline ends its document."""
+    write_books(tmp_path, {"v1.txt": "the fox", "v2.txt": "a dog\n"})
+    prepared, tokenizer = prepare(valid=f"{tmp_path}/v?.txt")
     assert tokenizer.decode(tokens_of(prepared, "valid")) == "the fox\na dog\n"
     assert (prepared.train.documents, prepared.valid.documents) == (10, 2)
     assert prepared.train.words == 2000
 
 
-@pytest.mark.parametrize(("fraction", "documents"), [(0.1, 1), (0.2, 2), (0.26, 3)])
-def test_prepare_takes_whole_documents_for_validation(run, books, fraction, documents):
-    prepared, tokenizer = run(valid_fraction=fraction)
-    assert prepared.valid.documents == documents
-    assert prepared.train.documents == 10 - documents
-    assert prepared.valid.words == 200 * documents
-    text = tokenizer.decode(tokens_of(prepared, "valid"))
-    assert "".join(book for book in books.values() if book in text) == text
-
-
-def test_prepare_split_depends_on_file_names_alone(tmp_path, run, books):
-    first, _ = run(valid_fraction=0.3)
-    (tmp_path / "books").rename(tmp_path / "moved")
-    paths = [f"{tmp_path}/moved/{name}" for name in reversed(books)]
-    moved, _ = run(train=",".join(paths), valid_fraction=0.3)
-    assert first.directory != moved.directory
-    for split in ("train", "valid"):
-        np.testing.assert_array_equal(tokens_of(first, split), tokens_of(moved, split))
-
-
-def test_prepare_split_changes_little_when_a_book_is_added(tmp_path, run, books):
-    before, tokenizer = run(valid_fraction=0.3)
-    write_books(tmp_path / "books", {"book10.txt": "the fox\n"})
-    after, _ = run(valid_fraction=0.3)
-    old, new = (
-        {b for b in books.values() if b in tokenizer.decode(tokens_of(c, "valid"))}
-        for c in (before, after)
-    )
-    assert len(old & new) >= 2
-
-
 # --- reuse --------------------------------------------------------------------
 
 
-def files_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every file with its inode and time."""
+def files_of(cache: Path) -> dict[str, tuple[int, int]]:
+    """Every file of a cache with its inode and time."""
     return {
         str(path): (path.stat().st_ino, path.stat().st_mtime_ns)
-        for path in folder.rglob("*")
-        if path.name != ".lock"
+        for path in cache.glob("*/**/*")
     }
 
 
-def test_prepare_again_rewrites_nothing(
-    tmp_path, data_config, tokenizer_config, books, monkeypatch
-):
-    arguments = data_config(), tokenizer_config()
-    first, tokenizer = prepare_corpus(*arguments, progress=False)
-    before = files_of(tmp_path / "cache" / "corpora")
-    before |= files_of(tmp_path / "cache" / "tokenizers")
+def test_prepare_again_rewrites_nothing(tmp_path, prepare, books, monkeypatch):
+    first, tokenizer = prepare(TRAINED)
+    before = files_of(tmp_path / "cache")
     assert len(before) > 4
 
     def refuse(*_):
@@ -323,14 +196,9 @@ def test_prepare_again_rewrites_nothing(
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", refuse)
     monkeypatch.setattr(SentencePieceTokenizer, "encode", refuse)
-    monkeypatch.setattr(named_texts.NamedText, "blocks", refuse)
-    monkeypatch.setattr(named_texts.NamedText, "read_digest", refuse)
-    again, same = prepare_corpus(*arguments, progress=False)
-    after = files_of(tmp_path / "cache" / "corpora")
-    after |= files_of(tmp_path / "cache" / "tokenizers")
-    assert after == before
-    assert again == first
-    assert same.digest == tokenizer.digest
+    again, same = prepare(TRAINED)
+    assert files_of(tmp_path / "cache") == before
+    assert (again, same.digest) == (first, tokenizer.digest)
 
 
 @pytest.fixture
@@ -354,83 +222,72 @@ def count_reads(tmp_path):
 
 
 def test_prepare_reads_each_text_for_its_digest_and_to_tokenise_it(
-    data_config, tokenizer_config, tokenizer_dir, books, count_reads
+    prepare, tokenizer_dir, books, count_reads
 ):
     """The tokenizer is trained on the way, and what is in the cache is not read."""
-    trained = tokenizer_config(train_megabytes=0.003)  # of ten times as much
-    prepare_corpus(data_config(), trained, progress=False)
+    trained = {"train_megabytes": 0.003}  # of ten times as much
+    prepare(trained)
     assert count_reads() == [2] * 10
-    prepare_corpus(data_config(), trained, progress=False)
+    prepare(trained)
     assert count_reads() == [0] * 10
-    given = tokenizer_config(path=str(tokenizer_dir))
-    prepare_corpus(data_config(), given, progress=False)
+    prepare()
     assert count_reads() == [2] * 10
-    prepare_corpus(data_config(), trained, own_tokenizer=tokenizer_dir, progress=False)
+    prepare(trained, own_tokenizer=tokenizer_dir)
     assert count_reads() == [0] * 10, "a run that resumes"
 
 
-def test_prepare_sees_any_changed_file(tmp_path, run, books):
-    """Even when its length is the same and the change a moment ago."""
-    prepared = [run()[0]]
-    for name, text in books.items():
-        (tmp_path / "books" / name).write_text(text.replace("fox", "dog"))
-        prepared.append(run()[0])
-    assert len({p.directory for p in prepared}) == len(books) + 1
-    train = [tokens_of(p, "train").tolist() for p in (prepared[0], prepared[-1])]
-    assert train[0] != train[1]
-    assert run()[0] == prepared[-1]
+def test_prepare_sees_any_changed_file(tmp_path, prepare, books):
+    """Even when its length is the same and the change a moment ago; and its name."""
+    first, _ = prepare()
+    folders = {first.directory}
+    for name in ("book1.txt", "book2.txt", "book3.txt", "book4.txt"):
+        text = books[name].replace("fox", "dog")
+        (tmp_path / "books" / name).write_text(text)
+        changed, _ = prepare()
+        folders.add(changed.directory)
+    assert tokens_of(first, "train").tolist() != tokens_of(changed, "train").tolist()
+    assert prepare()[0] == changed
+    (tmp_path / "books" / "book9.txt").rename(tmp_path / "books" / "last.txt")
+    folders.add(prepare()[0].directory)
+    assert len(folders) == 6
 
 
-def test_prepare_change_trains_another_tokenizer(
-    tmp_path, data_config, tokenizer_config, books
-):
+def test_prepare_change_trains_another_tokenizer(tmp_path, prepare, books):
     for name in ("book3.txt", "book4.txt"):  # of which one is for training
-        prepare_corpus(data_config(), tokenizer_config(), progress=False)
+        prepare(TRAINED)
         text = books[name].replace("fox", "vex") + "vex vex"
         (tmp_path / "books" / name).write_text(text)
-    prepare_corpus(data_config(), tokenizer_config(), progress=False)
+    prepare(TRAINED)
     assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) >= 2
 
 
-def test_prepare_does_not_depend_on_processes(run, books):
-    first, _ = run(num_workers=1)
-    assert run(num_workers=3)[0] == first
-
-
-def test_prepare_with_another_tokenizer_is_another_corpus(
-    data_config, tokenizer_config, books
-):
-    small, _ = prepare_corpus(
-        data_config(), tokenizer_config(vocab_size=390), progress=False
-    )
-    large, _ = prepare_corpus(
-        data_config(), tokenizer_config(vocab_size=399), progress=False
-    )
-    assert small.directory != large.directory
-    assert small.train.words == large.train.words
-
-
-def test_prepare_keeps_capitals_if_told_to(
-    data_config, tokenizer_config, books, sentencepiece_tokenizer, tmp_path
-):
+def test_prepare_with_another_tokenizer_is_another_corpus(prepare, books, tmp_path):
     write_books(tmp_path / "books", {"c.txt": "The End\n" * 100})
-    cased = tokenizer_config(lowercase=False)
-    corpus, tokenizer = prepare_corpus(data_config(), cased, progress=False)
-    assert not tokenizer.lowercase
-    assert (
-        corpus != prepare_corpus(data_config(), tokenizer_config(), progress=False)[0]
-    )
-    sentencepiece_tokenizer.save(tmp_path / "saved")
-    other = tokenizer_config(path=str(tmp_path / "saved"), lowercase=False)
-    with pytest.raises(ValueError, match=r"set --config\.tokenizer\.lowercase=True"):
-        prepare_corpus(data_config(), other, progress=False)
+    cased = {"vocab_size": 399, "lowercase": False}
+    wanted = [{"vocab_size": 390}, {"vocab_size": 399}, cased]
+    corpora, tokenizers = zip(*map(prepare, wanted), strict=True)
+    assert [each.vocab_size for each in tokenizers] == [390, 399, 399]
+    assert [each.lowercase for each in tokenizers] == [True, True, False]
+    assert len({corpus.directory for corpus in corpora}) == 3
+    assert len({corpus.train.words for corpus in corpora}) == 1
 
 
-def test_prepare_twice_at_a_time_works_once(
-    data_config, tokenizer_config, books, monkeypatch
+@pytest.mark.parametrize(
+    ("differs", "message"),
+    [
+        ({"lowercase": False}, r"set --config\.tokenizer\.lowercase=True"),
+        ({"kind": "gpt1"}, r"holds a sentencepiece.*kind='gpt1'; set --.*=sentencep"),
+    ],
+)
+def test_prepare_refuses_a_tokenizer_of_another_kind_or_case(
+    prepare, tokenizer_dir, books, differs, message
 ):
-    trained, results = [], []
-    train = SentencePieceTokenizer.train
+    with pytest.raises(UserError, match=message):
+        prepare({"path": str(tokenizer_dir), **differs})
+
+
+def test_prepare_twice_at_a_time_works_once(prepare, books, monkeypatch):
+    trained, train = [], SentencePieceTokenizer.train
 
     def slow(lines, vocab_size, lowercase):
         trained.append(vocab_size)
@@ -438,29 +295,23 @@ def test_prepare_twice_at_a_time_works_once(
         return train(lines, vocab_size, lowercase)
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", slow)
-    arguments = data_config(), tokenizer_config()
-    threads = [
-        threading.Thread(
-            target=lambda: results.append(prepare_corpus(*arguments, progress=False)[0])
-        )
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(prepare, [TRAINED] * 2)
     assert trained == [480]
-    assert results[0] == results[1]
+    assert one[0] == other[0]
 
 
-def test_prepare_builtin_and_default_cache(tmp_path, run, monkeypatch, make_text):
+def test_prepare_builtin_and_where_the_cache_may_be(
+    tmp_path, prepare, monkeypatch, make_text
+):
     texts = {f"module{i}": make_text(50, str(i)) for i in range(4)}
     monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: texts)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    prepared, _ = run(source="builtin", train="", cache_dir="")
-    assert prepared.directory.is_relative_to(default_cache_dir())
-    assert prepared.directory.is_relative_to(tmp_path / "home")
-    assert prepared.train.words + prepared.valid.words == 200
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "default"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for named, found in (("", default_cache_dir()), ("~/of mine", "of mine")):
+        prepared, _ = prepare(source="builtin", train="", cache_dir=named)
+        assert prepared.directory.is_relative_to(tmp_path / found)
+        assert prepared.train.words + prepared.valid.words == 200
 
 
 # --- failures -----------------------------------------------------------------
@@ -472,28 +323,25 @@ def leftovers(cache: Path) -> list[str]:
     return [str(path) for path in found if path.name != "tokenizers"]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_prepare_failed_encoding_leaves_nothing(
-    tmp_path, run, books, monkeypatch, error
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"train": "\u00ad\u00ad"}, "holds 0 tokens"),
+        ({"train": "the fox", "valid": " \n"}, r"valid\.txt holds no text"),
+    ],
+)
+def test_prepare_refuses_text_of_nothing_and_leaves_nothing(
+    tmp_path, prepare, files, message
 ):
-    encode, calls = SentencePieceTokenizer.encode, []
-
-    def fail(self, text):
-        calls.append(text)
-        if len(calls) == 5:
-            raise error
-        return encode(self, text)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SentencePieceTokenizer, "encode", fail)
-        with pytest.raises(error):
-            run()
+    write_books(tmp_path, {f"{name}.txt": text for name, text in files.items()})
+    with pytest.raises(UserError, match=message):
+        prepare(**{name: str(tmp_path / f"{name}.txt") for name in files})
     assert not leftovers(tmp_path / "cache")
-    assert run()[0].train.documents == 9
 
 
-def test_prepare_interrupted_among_processes_leaves_nothing(
-    tmp_path, run, books, monkeypatch, processes
+@pytest.mark.parametrize("workers", [0, 2])
+def test_prepare_interrupted_leaves_nothing(
+    tmp_path, prepare, books, monkeypatch, processes, workers
 ):
     add, added = shards.CorpusWriter.add, []
 
@@ -502,41 +350,15 @@ def test_prepare_interrupted_among_processes_leaves_nothing(
         if len(added) == 5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 100)
-    monkeypatch.setattr(shards.CorpusWriter, "add", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        run(num_workers=2)
-    assert len(processes) == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(documents, "BLOCK_CHARS", 100)
+        patch.setattr(shards.CorpusWriter, "add", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(num_workers=workers or 1)
+    assert len(processes) == workers
     assert not leftovers(tmp_path / "cache")
     assert all(process.returncode is not None for process in processes)
-
-
-@pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
-def test_prepare_failed_training_leaves_nothing(
-    tmp_path, data_config, tokenizer_config, books, monkeypatch, error
-):
-    def fail(text):
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(corpus, "clean", fail)
-        with pytest.raises(type(error)) as raised:
-            prepare_corpus(data_config(), tokenizer_config(), progress=False)
-    assert raised.value is error
-    assert not leftovers(tmp_path / "cache")
-    prepare_corpus(data_config(), tokenizer_config(), progress=False)
-
-
-def test_prepare_clears_what_a_killed_process_left(tmp_path, run, books):
-    first, _ = run(cache_dir=str(tmp_path / "other"))
-    partial = (
-        tmp_path / "cache" / "corpora" / f".{first.directory.name}.{16 * '0'}.partial"
-    )
-    partial.mkdir(parents=True)
-    (partial / "train.bin").write_bytes(b"half a shard")
-    again, _ = run()
-    assert split_bytes(again) == split_bytes(first)
-    assert not partial.exists()
+    assert prepare()[0].train.documents == 9
 
 
 # Prepares again and again, each time killed at the next change of the cache, and then
@@ -600,51 +422,24 @@ def test_prepare_killed_at_any_change_of_the_cache_is_done_by_the_next(
 ):
     """Without a wait, and with nothing left over."""
     write_books(tmp_path / "books", {"only.txt": make_text(3000)})
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            KILLED,
-            *map(str, (tmp_path / "books", tmp_path / "cache", first, each)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    places = tmp_path / "books", tmp_path / "cache"
+    arguments = [sys.executable, "-c", KILLED, *map(str, (*places, first, each))]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert not done.stderr
     assert int(done.stdout) > 50
 
 
+@pytest.mark.parametrize("split", ["train", "valid"])
 def test_prepare_names_a_bad_file_before_any_work(
-    tmp_path, data_config, tokenizer_config, books, monkeypatch
+    tmp_path, prepare, books, monkeypatch, split
 ):
-    (tmp_path / "books" / "bad.txt").write_bytes(b"good text\n" * 60_000 + b"\xff")
-
     def train(lines, *arguments):
         assert not list(lines)  # reads them all first, as the trainer does
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", train)
-    with pytest.raises(ValueError, match=r"bad\.txt:60001: .* is not UTF-8 text"):
-        prepare_corpus(data_config(), tokenizer_config(), progress=False)
-    (tmp_path / "books" / "bad.txt").rename(tmp_path / "bad.txt")
-    config = data_config(valid=str(tmp_path / "bad.txt"))
-    with pytest.raises(ValueError, match=r"bad\.txt:60001: .* is not UTF-8 text"):
-        prepare_corpus(config, tokenizer_config(), progress=False)
-
-
-def test_prepare_names_a_bad_validation_file(tmp_path, run, books):
-    (tmp_path / "valid.txt").write_text(" \n")
-    with pytest.raises(ValueError, match=r"valid\.txt holds no text"):
-        run(valid=str(tmp_path / "valid.txt"))
-    assert not leftovers(tmp_path / "cache")
-
-
-def test_prepare_tokenizer_of_another_kind_is_refused(
-    data_config, tokenizer_config, tokenizer_dir, books
-):
-    config = tokenizer_config(kind="gpt1", path=str(tokenizer_dir))
-    with pytest.raises(ValueError, match=r"holds a sentencepiece.*kind='gpt1'"):
-        prepare_corpus(data_config(), config, progress=False)
+    (tmp_path / "bad.txt").write_bytes(b"good text\n" * 60_000 + b"\xff")
+    with pytest.raises(UserError, match=r"bad\.txt:60001: .* is not UTF-8 text"):
+        prepare(TRAINED, **{split: f"{tmp_path}/bad.txt"})
 
 
 def damage(path: Path, how: str) -> None:
@@ -655,90 +450,70 @@ def damage(path: Path, how: str) -> None:
     changed = {
         "flipped": data[:half] + bytes([data[half] ^ 4]) + data[half + 1 :],
         "cut": data[:-2],
-        "longer": data + b"\0\0",
         "empty": b"",
     }
     if how != "gone":
         path.write_bytes(changed[how])
 
 
-HOW = ["flipped", "cut", "longer", "empty", "gone"]
-
-
-@pytest.mark.parametrize("name", ["train.bin", "valid.bin", "corpus.json"])
-def test_prepare_makes_a_damaged_corpus_again(run, books, capsys, name):
-    prepared, _ = run()
-    before = split_bytes(prepared)
-    for how in HOW:
-        damage(prepared.directory / name, how)
-        again, _ = run()
-        assert again == prepared, how
-        assert split_bytes(again) == before, how
-        assert name in (out := capsys.readouterr().out), how
-        assert "Making it again" in out, how
-
-
-@pytest.mark.parametrize("name", ["sentencepiece.model", "tokenizer.json"])
-def test_prepare_trains_a_damaged_tokenizer_again(
-    tmp_path, data_config, tokenizer_config, books, capsys, name
+def test_prepare_makes_a_damaged_corpus_or_tokenizer_again(
+    tmp_path, prepare, books, capsys
 ):
-    _, tokenizer = prepare_corpus(data_config(), tokenizer_config(), progress=False)
-    (directory,) = (tmp_path / "cache" / "tokenizers").iterdir()
-    for how in HOW:
-        damage(directory / name, how)
-        _, again = prepare_corpus(data_config(), tokenizer_config(), progress=False)
-        assert again.digest == tokenizer.digest, how
+    prepared, tokenizer = prepare(TRAINED)
+    before = split_bytes(prepared)
+    for name, how in (
+        *(("train.bin", "flipped"), ("train.bin", "gone"), ("valid.bin", "cut")),
+        *(("corpus.json", "empty"), ("corpus.json", "gone"), ("corpus.json", "cut")),
+        *(("sentencepiece.model", "flipped"), ("sentencepiece.model", "gone")),
+        *(("tokenizer.json", "gone"), ("tokenizer.json", "cut")),
+    ):
+        (path,) = (tmp_path / "cache").rglob(name)
+        damage(path, how)
+        again, same = prepare(TRAINED)
+        assert (again, same.digest) == (prepared, tokenizer.digest), (name, how)
+        assert split_bytes(again) == before, (name, how)
         out = capsys.readouterr().out
-        assert str(directory) in out, how
-        assert "Making it again" in out, how
+        assert str(path.parent) in out and "Making it again" in out, (name, how)
 
 
 def test_prepare_uses_the_tokenizer_of_a_run_that_goes_on(
-    tmp_path, data_config, tokenizer_config, tokenizer_dir, books
+    tmp_path, prepare, tokenizer_dir, books
 ):
-    config = tokenizer_config(vocab_size=399)
-    own, tokenizer = prepare_corpus(
-        data_config(), config, own_tokenizer=tokenizer_dir, progress=False
-    )
+    own, tokenizer = prepare({"vocab_size": 399}, own_tokenizer=tokenizer_dir)
     assert tokenizer.vocab_size == 480
     assert not (tmp_path / "cache" / "tokenizers").exists()
-    named = tokenizer_config(path=str(tokenizer_dir))
-    assert prepare_corpus(data_config(), named, progress=False)[0] == own
+    assert prepare()[0] == own
 
 
 # --- warnings -----------------------------------------------------------------
 
 
 def test_prepare_warns_of_text_in_both_splits_each_time(
-    tmp_path, data_config, tokenizer_config, tokenizer_dir, books, capsys
+    tmp_path, prepare, books, capsys
 ):
     write_books(tmp_path / "held", {"same.txt": books["book3.txt"], "own.txt": "fox"})
-    config = data_config(valid=str(tmp_path / "held"))
     for _ in range(2):
-        saved = tokenizer_config(path=str(tokenizer_dir))
-        prepared, _ = prepare_corpus(config, saved)
+        prepared, _ = prepare(valid=str(tmp_path / "held"), progress=True)
         (warning,) = prepared.warnings
         assert "1 of 2 validation documents" in warning
-        assert f"{tmp_path}/held/same.txt" in warning
-        assert f"{tmp_path}/books/book3.txt" in warning
+        assert f"{tmp_path}/held/same.txt holds the text of {tmp_path}/b" in warning
         assert f"WARNING: {warning}" in capsys.readouterr().out
 
 
-def test_prepare_warns_of_a_share_far_from_the_one_asked_for(tmp_path, run, make_text):
+def test_prepare_warns_of_a_share_far_from_the_one_asked_for(
+    tmp_path, prepare, make_text
+):
     """One document of three may be held out, and its bytes are worth more tokens."""
     texts = {f"{i}.txt": make_text(400, str(i)) for i in range(9)}
-    texts["long.txt"] = "日本" * 200
-    write_books(tmp_path / "books", texts)
-    shares = []
+    write_books(tmp_path / "books", {**texts, "long.txt": "日本" * 200})
+    found = []
     for fraction in np.linspace(0.02, 0.12, 11):
-        prepared, _ = run(valid_fraction=float(fraction))
-        total = prepared.train.tokens + prepared.valid.tokens
-        share = prepared.valid.tokens / total
-        is_near = fraction / 2 <= share <= 2 * fraction
-        told = [line for line in prepared.warnings if "are held out for" in line]
-        assert bool(told) == (not is_near)
-        shares.append(is_near)
-    assert not all(shares)
+        prepared, _ = prepare(valid_fraction=float(fraction))
+        share = prepared.valid.tokens / (prepared.train.tokens + prepared.valid.tokens)
+        told = any("are held out for" in line for line in prepared.warnings)
+        assert told == (not fraction / 2 <= share <= 2 * fraction)
+        found.append(told)
+    assert any(found)
 
 
 @pytest.fixture
@@ -748,13 +523,11 @@ def packed(tmp_path, make_text):
     def make(folder: str, which: str) -> str:
         (tmp_path / folder).mkdir()
         for number in range(12):
-            name = f"book-{number}.txt" if number % 2 else f"book-{number}.jsonl"
-            text = make_text(40 * (number + 1) ** 2, str(number))
-            if name.endswith("jsonl"):
-                text = "".join(
-                    json.dumps({"text": line, "more": "of the same" * 3}) + "\n"
-                    for line in text.splitlines()
-                )
+            name, text = f"{number}.txt", make_text(40 * (number + 1) ** 2, str(number))
+            if number % 2 == 0:
+                name, more = f"{number}.jsonl", "of the same" * 3
+                rows = ({"text": line, "more": more} for line in text.splitlines())
+                text = "".join(f"{json.dumps(row)}\n" for row in rows)
             data = text.encode()
             if str(number) in which.split():
                 name, data = f"{name}.gz", gzip.compress(data, mtime=0)
@@ -764,163 +537,106 @@ def packed(tmp_path, make_text):
     return make
 
 
-@pytest.mark.parametrize("fraction", [0.05, 0.2, 0.5])
-@pytest.mark.parametrize("which", ["3 4 5 9", " ".join(map(str, range(12)))])
+@pytest.mark.parametrize(
+    ("which", "fraction"), [("3 4 5 9", 0.05), (" ".join(map(str, range(12))), 0.2)]
+)
 def test_prepare_compressed_files_are_divided_as_plain_ones(
-    data_config, tokenizer_config, packed, which, fraction
+    prepare, packed, which, fraction
 ):
     """The same text is held out, the tokenizer is the same, and so are all tokens."""
-    found = []
-    for folder, names in (("plain", ""), ("packed", which)):
-        data = data_config(train=packed(folder, names), valid_fraction=fraction)
-        found.append(prepare_corpus(data, tokenizer_config(), progress=False))
-    (plain, tokenizer), (corpus, same) = found
+    (plain, tokenizer), (corpus, same) = (
+        prepare(TRAINED, train=packed(folder, names), valid_fraction=fraction)
+        for folder, names in (("plain", ""), ("packed", which))
+    )
     assert tokenizer.digest == same.digest
     assert corpus.digest == plain.digest
     assert (corpus.train, corpus.valid) == (plain.train, plain.valid)
     assert not corpus.warnings
 
 
+@pytest.mark.parametrize(("megabytes", "times", "most"), [(1.0, 2, 0), (0.004, 3, 2)])
 def test_prepare_reads_compressed_files_twice_and_then_never(
-    data_config, tokenizer_config, tokenizer_dir, packed, count_reads
+    prepare, packed, count_reads, megabytes, times, most
 ):
-    train = packed("books", " ".join(map(str, range(12))))
+    """What is kept in memory, once; what is trained on and could not be, thrice."""
+    packed("books", " ".join(map(str, range(12))))
     count_reads()  # of what is written
-    for config in (tokenizer_config(), tokenizer_config(path=str(tokenizer_dir))):
-        data = data_config(train=train)
-        prepare_corpus(data, config, progress=False)
-        assert set(count_reads()) <= {1, 2}  # what is kept in memory, once
-        prepare_corpus(data, config, progress=False)
-        assert count_reads() == [0] * 12
-
-
-def test_prepare_reads_once_more_only_what_it_could_not_keep(
-    data_config, tokenizer_config, packed, count_reads
-):
-    """Of compressed files, those that the tokenizer is trained on, if they are long."""
-    train = packed("books", " ".join(map(str, range(12))))
-    count_reads()  # of what is written
-    config = tokenizer_config(train_megabytes=0.004)
-    prepare_corpus(data_config(train=train), config, progress=False)
+    prepare({"train_megabytes": megabytes})
     found = count_reads()
-    assert set(found) <= {1, 2, 3}
-    assert found.count(3) <= 2
+    assert set(found) <= set(range(1, times + 1))
+    assert found.count(3) <= most
+    prepare({"train_megabytes": megabytes})
+    assert count_reads() == [0] * 12
 
 
 def test_prepare_cuts_the_end_off_where_no_documents_are_the_wanted_share(
-    tmp_path, run, make_text
+    tmp_path, prepare, make_text
 ):
-    texts = {"a.txt": make_text(5000, "a"), "b.txt": make_text(5000, "b")}
-    write_books(tmp_path / "books", texts)
-    prepared, tokenizer = run(valid_fraction=0.02)
-    total = prepared.train.tokens + prepared.valid.tokens
-    assert prepared.valid.tokens == round(0.02 * total)
-    assert (prepared.train.documents, prepared.valid.documents) == (2, 1)
-    whole = [*tokens_of(prepared, "train"), *tokens_of(prepared, "valid")]
-    assert whole == tokenizer.encode(texts["a.txt"] + texts["b.txt"])
-    (warning,) = prepared.warnings
-    assert "the end of the text is held out instead" in warning
+    """Which is told, unless there is one document only."""
+    text = ""
+    for number, fraction in ((1, 0.9), (2, 0.02)):
+        text += (book := make_text(5000, str(number)))
+        write_books(tmp_path / "books", {f"{number}.txt": book})
+        prepared, tokenizer = prepare(valid_fraction=fraction)
+        train, valid = tokens_of(prepared, "train"), tokens_of(prepared, "valid")
+        assert [*train, *valid] == tokenizer.encode(text)
+        assert len(valid) == round(fraction * (len(train) + len(valid)))
+        assert len(valid) == prepared.valid.tokens
+        assert (prepared.train.documents, prepared.valid.documents) == (number, 1)
+        assert len(prepared.warnings) == number - 1
+    assert "the end of the text is held out instead" in prepared.warnings[0]
 
 
-def test_prepare_holds_out_by_size(tmp_path, run, make_text):
-    """One document of a hundred, or the largest, is not the share asked for."""
-    texts = {f"{i}.txt": make_text(20 + 40 * i, str(i)) for i in range(30)}
-    texts["large.txt"] = make_text(6000)
-    write_books(tmp_path / "books", texts)
-    for fraction in (0.02, 0.1, 0.5):
-        prepared, _ = run(valid_fraction=fraction)
-        total = prepared.train.tokens + prepared.valid.tokens
-        assert 0.5 < prepared.valid.tokens / total / fraction < 2
-        assert not prepared.warnings
-
-
-def test_prepare_unwritable_cache_is_refused(tmp_path, run, books):
+def test_prepare_unwritable_cache_is_refused(tmp_path, prepare, books):
     (tmp_path / "file").touch()
     for cache in (tmp_path / "file", tmp_path / "file" / "cache"):
-        with pytest.raises(OSError, match=r"--config\.data\.cache_dir") as e:
-            run(cache_dir=str(cache))
-        assert str(cache) in str(e.value)
+        with pytest.raises(OSError, match=rf"^{cache} .*--config\.data\.cache_dir"):
+            prepare(cache_dir=str(cache))
 
 
-def test_prepare_on_a_full_disk_is_one_line(tmp_path, run, books):
+def test_prepare_on_a_full_disk_is_one_line(tmp_path, prepare, books):
     """Files of more than 1,000 bytes are refused by the system, as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    message = (
+        rf"^{tmp_path}.* cannot be w.* \(File too large\).*--config\.data\.cache_dir"
+    )
     try:
-        with pytest.raises(
-            OSError,
-            match=r"cannot be w.* \(File too large\).*--config\.data\.cache_dir",
-        ) as raised:
-            run()
+        with pytest.raises(OSError, match=message):
+            prepare()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert str(tmp_path) in str(raised.value)
-    assert run()[0].train.tokens
-
-
-def test_prepare_cache_may_be_in_the_home_folder(tmp_path, run, books, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    prepared, _ = run(cache_dir="~/corpora of mine")
-    assert prepared.directory.is_relative_to(tmp_path / "corpora of mine")
+    assert prepare()[0].train.tokens
 
 
 # --- memory -------------------------------------------------------------------
 
-MEASURE = """
-    import json, re, resource, sys
-    from gpt1_jax.config.sections import DataConfig, TokenizerConfig
-    from gpt1_jax.data.corpus import prepare_corpus
 
-    if __name__ == "__main__":
-        path, cache, tokenizer = sys.argv[1:]
-        data = DataConfig(
-            "text", path, "", 0.02, "text", False, "", "text", "", cache, 2
-        )
-        saved = TokenizerConfig("sentencepiece", 180, True, tokenizer, 1.0)
-        prepared, _ = prepare_corpus(data, saved, progress=False)
-        # Not ru_maxrss: that begins with the peak of the process that started this.
-        peak = int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])
-        workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        print(json.dumps([peak // 1024, workers // 1024, prepared.train.tokens]))
-"""
+def test_prepare_memory_does_not_grow_with_the_text(
+    tmp_path, prepare, make_text, monkeypatch
+):
+    """In one document, of which the end is held out."""
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 1 << 14)
+    monkeypatch.setattr(shards, "_MOVED", 1 << 12)
+    text = make_text(20_000)  # 0.1 MB
 
+    def peak(times: int) -> int:
+        write_books(tmp_path / "books", {"only.txt": text * times})
+        tracemalloc.start()
+        corpus, _ = prepare(valid_fraction=0.5)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert corpus.train.words + corpus.valid.words == times * 20_000
+        return most
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-def test_prepare_memory_does_not_grow_with_the_text(tmp_path, tokenizer_dir, make_text):
-    """Twice the text in one document, on two processes: the same peak.
-
-    Measured: 52 MiB for 5 MB of text, 57 for 20, and 60 for 25, 50 and 100.
-    """
-    program = tmp_path / "measure.py"
-    program.write_text(textwrap.dedent(MEASURE))
-    text = make_text(20_000)
-
-    def measure(megabytes: int) -> list[int]:
-        path = tmp_path / f"{megabytes}.txt"
-        path.write_text(text * (megabytes * 1_000_000 // len(text)))
-        done = subprocess.run(
-            [sys.executable, program, path, tmp_path / "cache", tokenizer_dir],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
-
-    peak, worker_peak, tokens = measure(25)
-    large_peak, large_worker_peak, large_tokens = measure(50)
-    assert large_tokens > 1.9 * tokens
-    assert large_peak < peak + 8  # MiB; the text is 25 MB longer, its tokens 10 MB
-    assert large_worker_peak < worker_peak + 8
+    peak(1)
+    assert peak(30) < peak(10) + 300_000
 
 
 # --- progress -----------------------------------------------------------------
 
 
-def test_the_bar_counts_what_its_total_does(
-    tmp_path, data_config, tokenizer_config, tokenizer_dir, packed, monkeypatch
-):
+def test_the_bar_counts_what_its_total_does(tmp_path, prepare, packed, monkeypatch):
     """Bytes of text, whatever the files are: of compressed ones no more than all."""
     bars = []
 
@@ -930,46 +646,20 @@ def test_the_bar_counts_what_its_total_does(
             bars.append((self.n, self.total))
 
     monkeypatch.setattr(corpus, "Bar", Noting)
-    saved = tokenizer_config(path=str(tokenizer_dir))
     packed("books", "0 1 2 3 4")
-    mark = "<|mark|>"
-    (tmp_path / "marks.txt").write_text(f"naïve fox{mark}" * 2000 + "the end")
-    for more in (
-        {},
-        {"train": str(tmp_path / "marks.txt"), "document_separator": mark},
-    ):
+    marks = tmp_path / "marks.txt"
+    marks.write_text("naïve fox<|mark|>" * 2000 + "the end")
+    ends_without_newline = {"train": str(marks)}
+    separated = {"train": str(marks), "document_separator": "<|mark|>"}
+    for data in ({}, ends_without_newline, separated):
         bars.clear()
-        prepare_corpus(data_config(**more), saved)
+        prepare(progress=True, **data)
         assert all(0 < n <= total for n, total in bars)
         assert bars[-1][0] == bars[-1][1] > 20_000
         assert len({total for _, total in bars}) == 1
 
 
 # --- where text comes from ----------------------------------------------------
-
-
-@pytest.fixture
-def three_books(tmp_path):
-    (tmp_path / "books").mkdir()
-    for name in "abc":
-        (tmp_path / "books" / f"{name}.txt").write_text(f"book {name}\n")
-    return tmp_path / "books"
-
-
-def file_names(documents):
-    return [os.path.basename(document.name) for document in documents]
-
-
-def test_find_documents_of_both_splits(three_books, tmp_path, data_config):
-    config = data_config(train=f"{three_books}/[ab].txt", valid=f"{three_books}/c.txt")
-    train, valid = find_texts(config, tmp_path, print)
-    assert (file_names(train), file_names(valid)) == (["a.txt", "b.txt"], ["c.txt"])
-
-
-def test_find_documents_builtin_has_no_validation(tmp_path, data_config, monkeypatch):
-    monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: {"a": "Text."})
-    train, valid = find_texts(data_config(source="builtin", train=""), tmp_path, print)
-    assert (file_names(train), valid) == (["a"], [])
 
 
 def test_find_documents_names_the_module_of_a_source_that_is_not_there(
@@ -980,31 +670,13 @@ def test_find_documents_names_the_module_of_a_source_that_is_not_there(
         find_texts(data_config(source="builtin", train=""), tmp_path, print)
 
 
-@pytest.mark.parametrize("how", ["same path", "link", "relative path"])
+@pytest.mark.parametrize("valid", ["books/book3.txt", "link.txt"])
 def test_find_documents_refuses_a_file_named_for_both_splits(
-    three_books, tmp_path, data_config, monkeypatch, how
+    tmp_path, data_config, books, monkeypatch, valid
 ):
-    monkeypatch.chdir(three_books)
-    valid = {"same path": three_books / "b.txt", "link": tmp_path / "link.txt"}
-    (tmp_path / "link.txt").symlink_to(three_books / "b.txt")
-    config = data_config(train=str(three_books), valid=str(valid.get(how, "b.txt")))
-    with pytest.raises(ValueError, match=r"b\.txt|link\.txt") as raised:
-        find_texts(config, tmp_path, print)
-    assert "config.data.train" in str(raised.value)
-    assert "config.data.valid" in str(raised.value)
-
-
-@pytest.mark.parametrize(("shared", "refused"), [(3, True), (0, False)])
-def test_find_documents_refuses_rows_in_both_splits(
-    tmp_path, data_config, monkeypatch, shared, refused
-):
-    document = NamedText("a[0]", "", 1, lambda: iter(()))
-    monkeypatch.setattr(tfds, "tfds_texts", lambda *_: [document])
-    monkeypatch.setattr(tfds, "shared_rows", lambda *_: shared)
-    config = data_config(source="tfds", train="a:train", valid="a:train[9%:]")
-    if not refused:
-        assert find_texts(config, tmp_path, print) == ([document], [document])
-        return
-    with pytest.raises(ValueError, match="3 rows in common") as raised:
-        find_texts(config, tmp_path, print)
-    assert "a:train[9%:]" in str(raised.value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.txt").symlink_to(tmp_path / "books" / "book3.txt")
+    with pytest.raises(
+        UserError, match=rf"^{valid} .* config\.data\.train and by config\.data\.valid"
+    ):
+        find_documents(data_config(valid=valid), tmp_path, print)

@@ -10,9 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gpt1_jax.data import encoder
 from gpt1_jax.data.encoder import Block, encode_blocks
-from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
 TEXTS = [f"the quick fox {'and ' * n}dog" + "\n" * (n % 3 > 0) for n in range(40)]
@@ -22,33 +20,33 @@ def blocks_of(texts):
     return [Block(str(n), "train", text) for n, text in enumerate(texts)]
 
 
-@pytest.fixture
-def at_once(monkeypatch):
-    """Any text is worth processes."""
-    monkeypatch.setattr(Tokenizer, "seconds_to_load", 0.0)
-
-
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_blocks_come_in_order(tokenizer_dir, sentencepiece_tokenizer, workers):
-    tokenizer = sentencepiece_tokenizer
-    found = list(encode_blocks(blocks_of(TEXTS), tokenizer_dir, workers))
-    for text, (block, encoded) in zip(TEXTS, found, strict=True):
-        assert block.text == text
-        line = text.rstrip("\n")
-        newline = [tokenizer.newline_id] * (text != line)
+    """A few are read ahead. Ids stay as they are, and their text is counted."""
+    tokenizer, read = sentencepiece_tokenizer, []
+    text = "the fox\nand the naïve dog"
+    ids = np.array(tokenizer.encode(text), np.uint16)
+
+    def blocks():
+        for block in blocks_of([*TEXTS, *[ids] * 6]):
+            read.append(block)
+            yield block
+
+    found = encode_blocks(blocks(), tokenizer_dir, workers)
+    for number, (block, encoded) in enumerate(found):
+        assert len(read) <= number + 10
+        assert block is read[number]
+        if number >= len(TEXTS):
+            assert encoded.ids.tolist() == ids.tolist()
+            assert (encoded.words, encoded.num_bytes) == (6, len(text.encode()))
+            continue
+        line = block.text.rstrip("\n")
+        newline = [tokenizer.newline_id] * (block.text != line)
         assert encoded.ids.tolist() == tokenizer.encode(line) + newline
-        assert encoded.words == len(text.split())
-        assert encoded.num_bytes == len(text)
-
-
-@pytest.mark.usefixtures("at_once")
-def test_ids_stay_and_their_text_is_counted(tokenizer_dir, sentencepiece_tokenizer):
-    ids = np.array(sentencepiece_tokenizer.encode("the fox\nand the dog"), np.uint16)
-    found = list(encode_blocks(blocks_of([ids] * 6), tokenizer_dir, 2))
-    for _, encoded in found:
-        assert encoded.ids.tolist() == ids.tolist()
-        assert (encoded.words, encoded.num_bytes) == (5, len("the fox\nand the dog"))
+        assert encoded.words == len(block.text.split())
+        assert encoded.num_bytes == len(block.text)
+    assert len(read) == len(TEXTS) + 6
 
 
 def test_blank_text_gives_nothing(tokenizer_dir):
@@ -56,25 +54,11 @@ def test_blank_text_gives_nothing(tokenizer_dir):
     assert (encoded.ids.tolist(), encoded.words, encoded.num_bytes) == ([], 0, 0)
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("processes")
 def test_what_a_process_raises_is_raised_here(tokenizer_dir):
     bad = np.array([10**6])
     with pytest.raises((IndexError, UserError, ValueError)):
         list(encode_blocks(blocks_of(["the fox\n", bad]), tokenizer_dir, 2))
-
-
-@pytest.mark.usefixtures("at_once")
-def test_few_blocks_are_read_ahead(tokenizer_dir):
-    read = []
-
-    def blocks():
-        for block in blocks_of(TEXTS):
-            read.append(block)
-            yield block
-
-    found = encode_blocks(blocks(), tokenizer_dir, 2)
-    for number, _ in enumerate(found):
-        assert len(read) <= number + 10
 
 
 # --- how they begin and end ---------------------------------------------------
@@ -162,8 +146,6 @@ def test_processes_start_no_script_of_the_user_s_again(parent):
     ("number", "group"),
     [
         (signal.SIGKILL, False),
-        pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, True, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
     ],
 )
@@ -191,29 +173,17 @@ def test_an_interrupt_is_the_parent_s_alone(parent):
     wait_for_the_end(pids)
 
 
-@pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("killed", [1, 2])
-def test_a_process_that_is_killed_is_told_and_the_others_end(
-    tokenizer_dir, killed, monkeypatch
-):
-    started, start = [], subprocess.Popen
-
-    def note(*arguments, **options):
-        started.append(start(*arguments, **options))
-        return started[-1]
-
-    monkeypatch.setattr(encoder.subprocess, "Popen", note)
+def test_a_process_that_is_killed_is_told_and_the_others_end(tokenizer_dir, processes):
     found = encode_blocks(blocks_of(["the quick fox " * 9000] * 40), tokenizer_dir, 2)
     with pytest.raises(ChildProcessError, match=r"fewer than 2 .*num_workers"):
         for number, _ in enumerate(found):
             if number == 10:  # both are at work
-                for process in started[:killed]:
-                    process.kill()
-    assert len(started) == 2
-    assert all(process.returncode is not None for process in started)
+                processes[0].kill()
+    assert len(processes) == 2
+    assert all(process.returncode is not None for process in processes)
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("processes")
 def test_processes_import_what_this_one_can(tokenizer_dir, monkeypatch, tmp_path):
     """Wherever it was started, and nothing from the working folder besides."""
     (tmp_path / "json.py").write_text("raise ImportError('of the working folder')")

@@ -42,21 +42,12 @@ ROWS = [
 ]
 
 
-def lines():
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
-
-
-def table():
+def separated(**dialect):
     file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, list(ROWS[0]))
+    writer = csv.DictWriter(file, list(ROWS[0]), **dialect)
     writer.writeheader()
     writer.writerows(ROWS)
-    return file.getvalue()
-
-
-def tabs():
-    rows = [list(ROWS[0]), *(row.values() for row in ROWS)]
-    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+    return file.getvalue().encode()
 
 
 def parquet():
@@ -67,31 +58,28 @@ def parquet():
     return file.getvalue()
 
 
+LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
+TSV = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
 FORMATS = {
-    ".jsonl": lines,
-    ".ndjson": lines,
-    ".json": lambda: json.dumps(ROWS, indent=1),
-    ".csv": table,
-    ".tsv": tabs,
-    ".parquet": parquet,
+    ".jsonl": LINES,
+    ".ndjson": LINES,
+    ".json": json.dumps(ROWS, indent=1).encode(),
+    ".csv": separated(),
+    ".tsv": separated(**TSV),
+    ".parquet": parquet(),
 }
-NAMES = [
-    f"a{suffix}{compression}"
-    for suffix in FORMATS
-    for compression in COMPRESS
-    if suffix != ".parquet" or not compression
-]
+NAMES = [f"a{suffix}" for suffix in FORMATS]
+COMPRESSED = [f"a.jsonl{compression}" for compression in COMPRESS if compression]
 
 
 @pytest.fixture
-def write(tmp_path):
+def write_rows(write):
+    """`write_rows(name)`: the rows in the format, and compressed, as the name says."""
+
     def make(name):
-        suffix = next(each for each in FORMATS if f"{each}." in f"{name}.")
-        content = FORMATS[suffix]()
-        content = content if isinstance(content, bytes) else content.encode()
-        compression = name.partition(suffix)[2]
-        (tmp_path / name).write_bytes(COMPRESS[compression](content))
-        return str(tmp_path / name)
+        _, suffix, *compression = name.split(".")
+        compress = COMPRESS["".join(f".{each}" for each in compression)]
+        return write(name, compress(FORMATS[f".{suffix}"]))
 
     return make
 
@@ -123,16 +111,9 @@ def new_examples(path):
 
 
 def pairs(path):
-    data = PairsDataConfig(
-        source="files",
-        dir="",
-        files=path,
-        sentences=("good", "bad"),
-        good="",
-        context="word",
-        paradigm="story",
-        max_pairs=0,
-    )
+    columns = {"sentences": ("good", "bad"), "good": "", "context": "word"}
+    columns |= {"paradigm": "story", "max_pairs": 0}
+    data = PairsDataConfig(source="files", dir="", files=path, **columns)
     (task,) = select_pairs(("custom",), data)
     assert task.task.name == "a"
     windows = load_pairs(task, data, Characters(), 96).windows
@@ -145,13 +126,8 @@ def words(path):
 
 
 def timed_words(path):
-    config = load_config(
-        "custom",
-        "reading_times",
-        init_from="run",
-        data__times=path,
-        data__position="position",
-    )
+    columns = {"data__times": path, "data__position": "position"}
+    config = load_config("custom", "reading_times", init_from="run", **columns)
     config = config_lib.load(config.to_dict())
     found = load_timed_words(config, lambda word: (0.0, True), Characters(), 96)
     return found.content_digest()
@@ -171,19 +147,24 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("job", READERS)
-def test_every_job_reads_every_format(write, job, name):
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [
+        *((job, name) for job in READERS for name in NAMES),
+        *(("training_text", name) for name in COMPRESSED),
+        *((job, "a.ndjson.gz") for job in READERS),
+    ],
+)
+def test_every_job_reads_every_format(write_rows, job, name):
+    """And any compression, as all open their files alike."""
     read = READERS[job]
-    assert read(write(name)) == read(write("a.csv"))
-    assert read(write(name))
+    found = read(write_rows(name))
+    assert found and found == read(write_rows("a.csv.xz"))
 
 
-@pytest.mark.parametrize("compression", COMPRESS)
-def test_plain_text_is_read_compressed(tmp_path, compression):
+def test_plain_text_is_read_compressed(write):
     text = "One naïve text.\nAnother\u2028 one.\n"
-    path = tmp_path / f"a.txt{compression}"
-    path.write_bytes(COMPRESS[compression](text.encode()))
-    assert training_text(str(path)) == text
-    assert read_prompts(str(path)) == ["One naïve text.", "Another\u2028 one."]
-    check_words_source(str(path), "")
+    path = write("a.txt.xz", COMPRESS[".xz"](text.encode()))
+    assert training_text(path) == text
+    assert read_prompts(path) == ["One naïve text.", "Another\u2028 one."]
+    check_words_source(path, "")

@@ -37,14 +37,9 @@ from gpt1_jax.runs.outputs import check_output
 def test_a_place_is_local_or_a_bucket(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    for path, place in (
-        ("a/b", "a/b"),
-        ("/a", "/a"),
-        ("~/a", "/home/me/a"),
-        ("gs://a/b", "gs://a/b"),
-        ("s3://a/b", "s3://a/b"),
-    ):
-        assert os.fspath(locate(path)) == place
+    for path in ("a/b", "/a", "gs://a/b", "s3://a/b"):
+        assert os.fspath(locate(path)) == path
+    assert os.fspath(locate("~/a")) == "/home/me/a"
 
 
 @pytest.mark.parametrize(
@@ -67,20 +62,6 @@ def test_a_bucket_is_no_local_path_and_needs_its_library(monkeypatch):
         locate("s3://x")
 
 
-def test_write_whole_replaces_a_file_and_leaves_nothing_else(tmp_path):
-    for text in ("one", "naïve"):
-        write_whole(tmp_path / "a.txt", text)
-        assert (tmp_path / "a.txt").read_text("utf-8") == text
-    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
-
-
-def test_write_whole_keeps_the_old_file_when_it_fails(tmp_path):
-    write_whole(tmp_path / "a.txt", "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_whole(tmp_path / "a.txt", "new \ud800")
-    assert (tmp_path / "a.txt").read_text() == "old"
-
-
 def strict_json(text):
     """Reads JSON as other languages do, which know no NaN."""
 
@@ -96,33 +77,20 @@ def test_what_is_not_finite_is_null_in_json_and_read_back(tmp_path):
     write_json(path, value)
     found = strict_json(path.read_text())
     marks = {"a": "NaN", "b": {"1": {"c": {"0": "-Infinity"}}}, "e": "Infinity"}
-    assert found == {
-        "a": None,
-        "b": [1.5, {"c": [None, 2]}],
-        "d": None,
-        "e": None,
-        "not_finite": marks,
-    }
+    null = {"a": None, "b": [1.5, {"c": [None, 2]}], "d": None, "e": None}
+    assert found == {**null, "not_finite": marks}
     again = read_json(path)
     assert math.isnan(again.pop("a"))
     assert again == {"b": [1.5, {"c": [-math.inf, 2]}], "d": None, "e": math.inf}
     assert strict_json(format_json([math.nan, 1])) == [None, 1]
 
 
-@pytest.mark.parametrize(
-    "marks",
-    [3, "NaN", None, ["NaN"], {"a": "nan"}, {"a": {"b": "NaN"}}, {"b": {"7": "NaN"}}],
-    ids=str,
-)
-def test_marks_that_fit_no_null_change_nothing(tmp_path, marks):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps({"a": None, "b": [None], "not_finite": marks}))
-    assert read_json(path) == {"a": None, "b": [None]}
-
-
-def test_write_json_can_be_read_back(tmp_path):
-    write_json(tmp_path / "a.json", {"a": [1, None]})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"a": [1, None]}
+def test_marks_that_fit_no_null_change_nothing(tmp_path):
+    path, plain = tmp_path / "a.json", {"a": None, "b": [None]}
+    odd = ({"a": "nan"}, {"a": {"b": "NaN"}}, {"b": {"7": "NaN"}})
+    for marks in (3, "NaN", None, ["NaN"], *odd):
+        path.write_text(json.dumps({**plain, "not_finite": marks}))
+        assert read_json(path) == plain
 
 
 def test_write_json_lines_writes_a_line_for_each_row_or_nothing(tmp_path):
@@ -145,110 +113,85 @@ def test_whole_folder_appears_when_it_is_whole(tmp_path):
     assert (tmp_path / "more" / "folder" / "a").exists()
 
 
+def test_whole_file_appears_when_it_is_whole_and_alone(tmp_path):
+    for text in ("old", "new"):
+        with whole_file(tmp_path / "a") as partial:
+            partial.write_text(text)
+            partial.with_name("scratch").touch()
+            assert (tmp_path / "a").exists() == (text == "new")
+        assert (tmp_path / "a").read_text() == text
+    write_whole(tmp_path / "a", "naïve")
+    assert (tmp_path / "a").read_text("utf-8") == "naïve"
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_whole_folder_vanishes_when_it_fails(tmp_path, error):
+def test_what_fails_vanishes_and_leaves_the_old_file(tmp_path, error):
+    (tmp_path / "a").write_text("old")
     with pytest.raises(error), whole_folder(tmp_path / "folder") as partial:
         (partial / "a").touch()
         raise error
-    assert not list(tmp_path.iterdir())
+    with pytest.raises(error), whole_file(tmp_path / "a") as partial:
+        partial.write_text("half")
+        raise error
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "old")]
 
 
-def kill_while_writing(path):
+def kill_while_writing(path, make=whole_folder):
     """Leaves what a process leaves that is killed while it writes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)
-        with pytest.raises(KeyboardInterrupt), whole_folder(path) as partial:
-            (partial / "half").touch()
+        with pytest.raises(KeyboardInterrupt), make(path) as partial:
+            (partial.parent / "half").touch()
             raise KeyboardInterrupt
 
 
-def test_whole_folder_clears_what_a_killed_process_left(tmp_path):
-    kill_while_writing(tmp_path / "folder")
-    kill_while_writing(tmp_path / "another")
-    assert len(list(tmp_path.iterdir())) == 2
-    for left in tmp_path.iterdir():
-        age(left)
-    with whole_folder(tmp_path / "folder"):
-        pass
-    assert not list((tmp_path / "folder").iterdir())
-    assert len(list(tmp_path.iterdir())) == 2  # the other may still be at work
-    remove_partial(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
-
-
-MAKE = """
-import sys, time
-from pathlib import Path
-from gpt1_jax.data import files
-with getattr(files, sys.argv[1])(Path(sys.argv[2])) as partial:
-    print(partial, flush=True)
-    time.sleep(60)
-"""
-
-
-@pytest.fixture(params=["whole_folder", "whole_file"])
-def maker(tmp_path, request):
-    """Another process that is making `output`: it, and where."""
-    line = [sys.executable, "-c", MAKE, request.param, str(tmp_path / "output")]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
-        yield process, Path(process.stdout.readline().strip())
-        process.kill()
-
-
-def age(folder):
-    """Makes a folder and all in it older than a day."""
-    for path in (*folder.rglob("*"), folder):
-        os.utime(path, (0, 0), follow_symlinks=False)
-
-
-def test_what_another_process_makes_is_left_alone_for_a_day(tmp_path, maker):
-    process, partial = maker
-    make = whole_folder if partial.exists() else whole_file
+@pytest.mark.parametrize("make", [whole_folder, whole_file])
+def test_what_a_killed_process_left_is_left_alone_for_a_day(tmp_path, make):
+    """A process that writes it may still be at work, for all one knows."""
+    for name in ("output", "another"):
+        kill_while_writing(tmp_path / name, make)
     check_output(tmp_path / "output", "--output")
     remove_partial(tmp_path)
-    assert partial.parent.exists()
-    process.kill()
-    process.wait()
-    age(partial.parent)
+    assert len(list(tmp_path.iterdir())) == 2
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0, 0))
     with make(tmp_path / "output") as ours:
         if make is whole_file:
             ours.touch()
+    assert (tmp_path / "output").exists()
+    assert len(list(tmp_path.iterdir())) == 2
+    remove_partial(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["output"]
 
 
 def test_the_owner_of_a_folder_removes_what_is_left_at_once(tmp_path):
-    kill_while_writing(tmp_path / "a" / "folder")
+    """Links too, but not what they lead to."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "a").touch()
+    kill_while_writing(tmp_path / "run" / "folder")
+    (tmp_path / "run" / f".a.{16 * '0'}.partial").symlink_to(victim)
     remove_partial(tmp_path)
-    assert len(list((tmp_path / "a").iterdir())) == 1
+    assert len(list((tmp_path / "run").iterdir())) == 2
     remove_partial(tmp_path, older_than=0)
-    assert not list((tmp_path / "a").iterdir())
+    assert not list((tmp_path / "run").iterdir())
+    assert (victim / "a").exists()
 
 
 def test_a_folder_that_another_program_took_or_removed_was_not_written(tmp_path):
     with (
         pytest.raises(FileExistsError, match="made by another process meanwhile"),
-        whole_folder(tmp_path / "a") as partial,
+        whole_folder(tmp_path / "a"),
     ):
         write_whole(tmp_path / "a" / "theirs", "")
-    assert [p.name for p in (tmp_path / "a").iterdir()] == ["theirs"]
     with (
         pytest.raises(FileNotFoundError, match="b was not written: another program"),
         whole_folder(tmp_path / "b") as partial,
     ):
         shutil.rmtree(partial.parent)
         write_whole(partial / "half", "")
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
-
-
-def test_remove_partial_removes_links_and_not_what_they_lead_to(tmp_path):
-    victim = tmp_path / "victim"
-    victim.mkdir()
-    (victim / "a").touch()
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / f".a.{16 * '0'}.partial").symlink_to(victim)
-    remove_partial(tmp_path / "run", older_than=0)
-    assert not list((tmp_path / "run").iterdir())
-    assert (victim / "a").exists()
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / "theirs"]
 
 
 @pytest.mark.parametrize("planted", ["a.partial", ".a.partial", "a"])
@@ -270,20 +213,17 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "a").write_text("mine")
-    for name in ("a", "none"):
+    for name, before in (("a", "mine"), ("none", "")):
         (tmp_path / name).symlink_to(victim / name)
         with pytest.raises(FileExistsError):
             create(tmp_path / name, "ours")
         with append_to(tmp_path / name) as file:
             file.write(b", then ours")
-    assert (tmp_path / "a").read_text() == "mine, then ours"
-    assert (tmp_path / "none").read_text() == ", then ours"
+        assert (tmp_path / name).read_text() == f"{before}, then ours"
     (tmp_path / "folder").symlink_to(victim)
     remove(tmp_path / "folder")
     assert not (tmp_path / "folder").is_symlink()
-    assert [(path.name, path.read_text()) for path in victim.iterdir()] == [
-        ("a", "mine")
-    ]
+    assert [(p.name, p.read_text()) for p in victim.iterdir()] == [("a", "mine")]
 
 
 def test_a_folder_is_made_beside_files_of_other_names(tmp_path):
@@ -324,25 +264,6 @@ def test_standard_output_is_written_to_after_what_is_there(tmp_path):
     assert Path("/dev/stdout").is_symlink()
 
 
-def test_whole_file_appears_when_it_is_whole_and_alone(tmp_path):
-    with whole_file(tmp_path / "a") as partial:
-        partial.write_text("new")
-        partial.with_name("scratch").touch()
-        assert not (tmp_path / "a").exists()
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_text() == "new"
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_whole_file_keeps_the_old_one_when_it_fails(tmp_path, error):
-    (tmp_path / "a").write_text("old")
-    with pytest.raises(error), whole_file(tmp_path / "a") as partial:
-        partial.write_text("half")
-        raise error
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_text() == "old"
-
-
 def test_find_files_takes_only_the_pattern_for_one(tmp_path):
     for name in ("a[1]", "a1"):
         for file in ("b.txt", "a.txt", "a.csv", "c/d.txt"):
@@ -355,15 +276,15 @@ def test_find_files_takes_only_the_pattern_for_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("code", "way_out"),
+    ("code", "way_out", "outer"),
     [
-        (errno.ENOSPC, "make room on its disk, and run"),
-        (errno.EDQUOT, "make room within your quota"),
-        (errno.EFBIG, "ulimit -f"),
-        (errno.EROFS, "allow that, or name another folder"),
+        (errno.ENOSPC, "make room on its disk, and run", whole_folder),
+        (errno.EDQUOT, "make room within your quota", whole_file),
+        (errno.EFBIG, "ulimit -f", None),
+        (errno.EROFS, "allow that, or name another folder", whole_folder),
+        (errno.EROFS, "allow that, or name another folder", whole_file),
     ],
 )
-@pytest.mark.parametrize("outer", [whole_folder, whole_file, None])
 def test_a_file_that_cannot_be_written_is_named_with_the_way_out(
     tmp_path, monkeypatch, code, way_out, outer
 ):

@@ -1,5 +1,6 @@
 """The owner of a folder: one at a time, and what those who wait are told."""
 
+import concurrent.futures
 import errno
 import fcntl
 import json
@@ -55,20 +56,6 @@ def test_lock_tells_who_holds_it_and_is_free_when_that_process_ends(
     assert str(tmp_path) in line
 
 
-def test_lock_reminds_those_who_wait(tmp_path, holder, monkeypatch):
-    monkeypatch.setattr(owner, "_REMIND_SECONDS", 0.5)
-    said = []
-
-    def say(text):
-        said.append(text)
-        if len(said) == 3:
-            holder.kill()
-
-    with owner.exclusive(tmp_path, say):
-        pass
-    assert len(said) >= 3
-
-
 def test_lock_without_a_note_is_still_waited_for(tmp_path, holder, monkeypatch):
     monkeypatch.setattr(owner, "_REMIND_SECONDS", 0.1)
     contents = ["{", "[]", '{"pid": 3}', "null"]
@@ -88,6 +75,13 @@ def test_lock_without_a_note_is_still_waited_for(tmp_path, holder, monkeypatch):
     assert all("in use by another process; waiting" in line for line in said)
 
 
+def test_lease_names_this_process_and_is_gone_afterwards(tmp_path):
+    with owner.exclusive(tmp_path, print):
+        lease = json.loads((tmp_path / owner.LEASE_FILE).read_text())
+        assert (lease["pid"], lease["host"]) == (os.getpid(), socket.gethostname())
+    assert not (tmp_path / owner.LEASE_FILE).exists()
+
+
 def test_lock_lets_one_in_at_a_time(tmp_path):
     inside, most = [], []
 
@@ -98,37 +92,30 @@ def test_lock_lets_one_in_at_a_time(tmp_path):
             time.sleep(0.02)
             inside.pop()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1] * 4
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        for _ in range(3):
+            pool.submit(work)
+    assert most == [1] * 3
 
 
-def test_lease_names_this_process_and_is_gone_afterwards(tmp_path):
-    with owner.exclusive(tmp_path, print):
-        lease = json.loads((tmp_path / owner.LEASE_FILE).read_text())
-        assert (lease["pid"], lease["host"]) == (os.getpid(), socket.gethostname())
-    assert not (tmp_path / owner.LEASE_FILE).exists()
-
-
-@pytest.fixture(params=[errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, "a bucket"])
+@pytest.fixture
 def without_locks(tmp_path, monkeypatch, request):
     """A folder without the system's locks, where owners are watched for a moment."""
-
-    def refuse(*_):
-        raise OSError(request.param, "no locks here")
-
     monkeypatch.setattr(owner, "BEAT_SECONDS", 0.01)
     monkeypatch.setattr(owner, "PATIENCE_SECONDS", 0.3)
-    if request.param == "a bucket":
-        monkeypatch.setattr(owner, "is_remote", lambda path: True)
-    else:
-        monkeypatch.setattr(fcntl, "flock", refuse)
+    if not (code := getattr(request, "param", None)):
+        monkeypatch.setattr(owner, "is_remote", lambda path: True)  # a bucket
+
+    def refuse(*_):
+        raise OSError(code, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    "without_locks", [None, errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS], indirect=True
+)
 def test_where_there_are_no_locks_a_lease_is_taken_from_the_dead(without_locks):
     """Even of this machine: there, nothing tells at once."""
     lease = without_locks / owner.LEASE_FILE

@@ -1,15 +1,13 @@
 """Rows of JSON, CSV and TSV: their cells, and files that are refused."""
 
 import csv
-import io
+import gzip
 import json
 import math
-import sys
 import time
 import tracemalloc
 from datetime import date, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,12 +25,12 @@ from gpt1_jax.errors import UserError
 
 
 @pytest.fixture
-def rows(tmp_path, monkeypatch):
+def rows(write, monkeypatch, tmp_path):
     """`rows(data, format_name, **options)`: the rows of a file named `a`."""
     monkeypatch.chdir(tmp_path)
 
     def read(data, format_name, **options):
-        (tmp_path / "a").write_bytes(data)
+        write("a", data)
         return list(read_rows("a", format_name, **options))
 
     return read
@@ -106,21 +104,9 @@ def test_rows_of_a_table_without_a_header_are_numbered(rows):
         ("csv", b'x\n"a', "a:2: this is not CSV: unexpected end of data"),
         ("csv", b'x\n"a" b\n', "a:2: this is not CSV: "),
         ("csv", b"x\ncaf\xe9\n", "a:2: byte 0xe9 is not UTF-8"),
-        (
-            "csv",
-            b"item;word;rt\n1;the;310,5\n",
-            "a:2: the row has 2 .* has 1. .* by semicolons: save it with commas",
-        ),
-        (
-            "csv",
-            b'"x";"y"\n1;2\n',
-            "a:1: this is not CSV.* separated by semicolons: sa",
-        ),
-        (
-            "csv",
-            b'"x"\t"y"\n',
-            "a:1: this is not CSV.* separated by tabs: end its name",
-        ),
+        ("csv", b"a;b\n1;310,5\n", "a:2: the row has 2 .* has 1. .* by semicolons: sa"),
+        ("csv", b'"x";"y"\n1;2\n', "a:1: this is not CSV.* by semicolons: save"),
+        ("csv", b'"x"\t"y"\n', "a:1: this is not CSV.* by tabs: end its name"),
         ("csv", b'x,"y" z\n', "a:1: this is not CSV: [^.]*\\.$"),
         ("tsv", b"x\ty\n1\n", "a:2: the row has 1 columns, and the first line has 2"),
         ("tsv", b"x\n1\t2\n", "a:2: the row has 2 columns, and the first line has 1"),
@@ -136,6 +122,7 @@ def test_rows_of_a_table_without_a_header_are_numbered(rows):
         ("json", b'{" x": 1, "x": 2}', "a:1: two columns are named 'x'"),
         ("csv", b"x, x\n", "a:1: two columns are named 'x'"),
         ("", b"", "a ends in ''; rows are read from .jsonl, .ndjson"),
+        ("json", rb'{"title": "\ud83d", "text": "a"}', "a:1: .* half of a character"),
         ("json", b'{}\n{"a": ["\\udc00"]}', "a:2: '.udc00' in .* half of a character"),
     ],
 )
@@ -147,14 +134,11 @@ def test_rows_that_cannot_be_read_are_named(rows, format_name, data, message):
 def test_a_cell_of_csv_may_be_long(rows, monkeypatch):
     """The library's own limit is 131,072 characters, and it holds for other code."""
     limit, text = csv.field_size_limit(), "a, " * 100_000
-    assert rows(f'x,y\n"{text}",1\n'.encode(), "csv") == [
-        ("a:2", {"x": text, "y": "1"})
-    ]
+    found = rows(f'x,y\n"{text}",1\n'.encode(), "csv")
+    assert found == [("a:2", {"x": text, "y": "1"})]
     assert csv.field_size_limit() == limit
     monkeypatch.setattr(records, "LONGEST_LINE", 1000)  # as of a quote not closed
-    with pytest.raises(
-        UserError, match=r"^a:2: this is not CSV: field larger than .*1000"
-    ):
+    with pytest.raises(UserError, match=r"^a:2: this is not CSV: field larger .*1000"):
         rows(b'x\n"' + b"a" * 2000, "csv")
     assert csv.field_size_limit() == limit
 
@@ -162,10 +146,7 @@ def test_a_cell_of_csv_may_be_long(rows, monkeypatch):
 @pytest.mark.parametrize(
     ("columns", "hint"),
     [
-        (
-            ["item;word;rt"],
-            "semicolons: save it with commas, and its numbers with points",
-        ),
+        (["item;word"], "semicolons: save it with commas, and its numbers with points"),
         (["item\tword"], r"tabs: end its name in \.tsv"),
         (["item,word"], r"commas: end its name in \.csv"),
         (["item"], r"the columns are item\.$"),
@@ -183,72 +164,56 @@ def test_a_missing_column_may_be_among_those_of_another_separator(columns, hint)
     [
         ("a.json.gz", b"\x1f\x8b", "is damaged or cut short"),
         ("a.parquet", b"PAR1\x15", "cannot be read as Parquet"),
-        ("a.docx", b"a", r"ends in \.docx, not plain text\. Save its text as"),
         ("a.html", b"<p>One</p>", r"ends in \.html, not plain text"),
         ("a.txt", b'{"text": "one"}\n{"text": "two"}\n', "is JSON, not plain text"),
-        ("a.txt", b"PK\x03\x04\0", "holds binary data"),
-        ("a", b"\x03\0\x07\0\x01\0", "holds binary data"),
         ("a.csv", b"PAR1\x15\n", "holds binary data"),
     ],
 )
-def test_what_is_given_to_a_model_is_text_or_rows(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
+def test_what_is_given_to_a_model_is_text_or_rows(write, name, content, message):
     with pytest.raises(UserError, match=f"{name} {message}") as raised:
-        list(read_input(str(tmp_path / name), "prompt"))
+        list(read_input(write(name, content), "prompt"))
     assert "\n" not in str(raised.value) and "iconv" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
-def test_input_at_an_address_is_refused(name):
-    with pytest.raises(UserError, match="cannot be opened: use a local path"):
-        list(read_input(f"https://example.org/{name}", "prompt"))
-
-
 @pytest.mark.parametrize("indent", [None, 2])
-def test_standard_input_may_be_a_json_list(monkeypatch, indent):
-    def read(data):
-        buffer = io.BufferedReader(io.BytesIO(data))
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=buffer))
-        return [row for _, row in read_input("-", "prompt")]
-
+def test_standard_input_may_be_a_json_list(standard_input, indent):
     objects = [{"prompt": "one"}, {"prompt": "two"}]
-    assert read(json.dumps(objects, indent=indent).encode()) == objects
-    assert read(b"[1] is a footnote\n") == ["[1] is a footnote"]
+    for data, rows in (
+        (json.dumps(objects, indent=indent), objects),
+        ("[1] is a footnote\n", ["[1] is a footnote"]),
+    ):
+        standard_input(data.encode())
+        assert [row for _, row in read_input("-", "prompt")] == rows
 
 
 def test_a_published_table_may_have_more_cells_or_fewer(rows, caplog):
     data = b"x\ty\tx\n1\t2\t3\t4\n5\n6\t7\n"
-    options = dict(as_published=True, skip_short=True)
-    assert rows(data, "tsv", **options) == [("a:2", {"x": "3", "y": "2"})]
-    assert caplog.messages == [
-        "Left out 2 rows with too few columns; the first is a:3."
-    ]
+    found = rows(data, "tsv", as_published=True, skip_short=True)
+    assert found == [("a:2", {"x": "3", "y": "2"})]
+    left_out = "Left out 2 rows with too few columns; the first is a:3."
+    assert caplog.messages == [left_out]
 
 
 @pytest.mark.parametrize("format_name", ["csv", "tsv", "json"])
 def test_memory_does_not_grow_with_the_rows(tmp_path, format_name):
-    line = b'{"x": "1"}' if format_name == "json" else b"one two three"
+    line = b'{"x": "1"}\n' if format_name == "json" else b"one two three\n"
 
     def peak(count):
-        (tmp_path / "a").write_bytes((line + b"\n") * count)
+        (tmp_path / "a").write_bytes(gzip.compress(line * count))
         tracemalloc.start()
-        read = read_rows(tmp_path / "a", format_name)
-        assert sum(1 for _ in read) >= count - 1
+        assert sum(1 for _ in read_rows(tmp_path / "a", format_name)) >= count - 1
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return most
 
     peak(10)
-    assert peak(150_000) < peak(50_000) + 50_000
+    assert peak(100_000) < peak(50_000) + 50_000
 
 
 def test_of_one_json_column_the_others_may_hold_anything(rows):
     """Titles of crawled text are often cut within a character."""
-    line = rb'{"title": "\ud83d", "text": "a"}'
-    ((_, cells),) = rows(line, "json", column="text")
+    ((_, cells),) = rows(rb'{"title": "\ud83d", "text": "a"}', "json", column="text")
     assert cells["text"] == "a"
-    with pytest.raises(UserError, match=r"a:1: .* half of a character"):
-        rows(line, "json")
 
 
 @pytest.mark.parametrize(
@@ -260,9 +225,8 @@ def test_of_one_json_column_the_others_may_hold_anything(rows):
     ],
 )
 def test_names_of_columns_have_no_blanks_around_them(rows, format_name, data):
-    assert [cells for _, cells in rows(data, format_name)] == [
-        {"label": "x", "text": "y"}
-    ]
+    ((_, cells),) = rows(data, format_name)
+    assert cells == {"label": "x", "text": "y"}
 
 
 def test_a_wide_table_is_read_in_linear_time(rows):
@@ -286,15 +250,9 @@ def test_a_wide_table_is_read_in_linear_time(rows):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("a ", "a "),
-        (3, "3"),
-        (2.5, "2.5"),
-        (True, "True"),
-        (Decimal("1.50"), "1.50"),
-        (date(2018, 6, 11), "2018-06-11"),
+        *(("a ", "a "), (3, "3"), (2.5, "2.5"), (True, "True"), (None, "")),
+        *((Decimal("1.50"), "1.50"), (date(2018, 6, 11), "2018-06-11"), (math.nan, "")),
         (datetime(2018, 6, 11, 1, 2), "2018-06-11 01:02:00"),
-        (None, ""),
-        (math.nan, ""),
     ],
 )
 def test_a_cell_is_its_text(value, text):
@@ -311,10 +269,9 @@ def test_a_cell_that_is_no_text_is_named(value):
 
 
 @pytest.fixture
-def texts(tmp_path):
+def texts(write):
     def read(rows, key="config.data.train", **options):
-        path = tmp_path / "a.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         return "".join(read_texts(path, key, "text", **options))
 
     return read
@@ -329,9 +286,8 @@ def test_texts_may_be_numbers_and_many(texts, monkeypatch):
 
 def test_empty_texts_are_refused_or_passed_over(texts, caplog):
     rows = [{"text": value} for value in ("one", None, " ", "two")]
-    with pytest.raises(
-        UserError, match=r"a\.jsonl:2: the field 'text' is empty.*skip_empty=True"
-    ):
+    message = r"a\.jsonl:2: the field 'text' is empty.*skip_empty=True"
+    with pytest.raises(UserError, match=message):
         texts(rows)
     records.warn_left_out.cache_clear()
     for _ in range(2):  # a corpus is read twice
@@ -341,11 +297,18 @@ def test_empty_texts_are_refused_or_passed_over(texts, caplog):
     assert message.endswith("a.jsonl:2.")
 
 
-def test_a_row_without_the_field_is_named(texts):
-    with pytest.raises(
-        UserError,
-        match=r"no field 'text'; it has 'body'; name the text's field with .*_field",
-    ):
-        texts([{"body": "one"}])
-    with pytest.raises(UserError, match=r"no field 'text'.*; leave the file out"):
-        texts([{"body": "one"}], key="config.frequency")
+TEXT_FIELD = "'body'; name the text's field with --config.data.text_field=NAME"
+
+
+@pytest.mark.parametrize(
+    ("row", "key", "message"),
+    [
+        ({"body": 1}, "config.data.train", f"no field 'text'; it has {TEXT_FIELD}"),
+        ({"body": 1}, "config.frequency", "no field 'text'.*; leave the file out"),
+        ({}, "config.data.train", "no field 'text'; it has none"),
+        ({"text": ["a"]}, "", r"column 'text' holds \['a'\], not text"),
+    ],
+)
+def test_a_row_without_text_in_the_field_is_named(texts, row, key, message):
+    with pytest.raises(UserError, match=rf"a\.jsonl:2: .*{message}"):
+        texts([{"text": "fine"}, row], key)

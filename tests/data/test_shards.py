@@ -59,23 +59,24 @@ def test_the_digest_is_that_of_files_of_shards_as_format_1_had_them(corpus_folde
     assert len(checksums) == 11
     digest = hashlib.sha256(json.dumps(checksums, sort_keys=True).encode()).hexdigest()
     assert open_corpus(corpus_folder).digest == digest
-    assert shards.SHARD_TOKENS == 100
 
 
 def test_the_size_of_a_shard_is_that_of_format_1():
     assert shards.SHARD_TOKENS == 2**26
 
 
-@pytest.mark.parametrize("at", [0, 500, 999])
-def test_load_finds_a_changed_token_in_any_shard(corpus_folder, at):
-    data = bytearray((corpus_folder / "train.bin").read_bytes())
-    data[2 * at] ^= 1
-    (corpus_folder / "train.bin").write_bytes(data)
-    with pytest.raises(DamagedCorpus, match=r"train\.bin differs from its checksum"):
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [("train.bin", 0), ("train.bin", 1000), ("train.bin", 1998), ("valid.bin", 50)],
+)
+def test_load_finds_a_changed_bit_in_any_shard(corpus_folder, name, at):
+    flip(corpus_folder / name, at)
+    with pytest.raises(DamagedCorpus, match=f"{name} differs from its checksum") as e:
         open_corpus(corpus_folder)
+    assert f"Remove {corpus_folder}" in str(e.value)
 
 
-@pytest.mark.parametrize("fraction", [0.001, 0.1, 0.25, 0.9, 1.0])
+@pytest.mark.parametrize("fraction", [0.001, 0.25, 0.9, 1.0])
 def test_the_counts_of_a_held_out_tail_are_counted(tmp_path, fraction):
     """Here each token is a word of as many letters as its id has."""
 
@@ -101,37 +102,32 @@ def test_the_counts_of_a_held_out_tail_are_counted(tmp_path, fraction):
     assert valid.bytes == pytest.approx(letters + len(both[1]), abs=2)
 
 
-def flip(path):
+def flip(path, at=None):
+    """Changes a bit in the middle of a file, or of a byte."""
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[len(data) // 2 if at is None else at] ^= 1
     path.write_bytes(data)
-
-
-@pytest.mark.parametrize("name", ["train.bin", "valid.bin"])
-def test_load_finds_a_changed_bit(corpus_folder, name):
-    flip(corpus_folder / name)
-    with pytest.raises(DamagedCorpus, match=f"{name} differs from its checksum") as e:
-        open_corpus(corpus_folder)
-    assert f"Remove {corpus_folder}" in str(e.value)
 
 
 def test_load_finds_any_change_of_the_record(corpus_folder, monkeypatch):
     monkeypatch.setattr(shards, "SHARD_TOKENS", 1000)
     write_corpus(corpus_folder)  # with fewer checksums to change
     path = corpus_folder / "corpus.json"
-    sound = path.read_bytes()
-    whole = json.loads(sound)
-    for at in range(len(sound)):
-        changed = bytearray(sound)
-        changed[at] ^= 1
-        path.write_bytes(changed)
-        try:
-            same = json.loads(changed) == whole  # white space
-        except ValueError:
-            same = False
-        if not same:
+    sound = path.read_text("utf-8")
+    for at in range(0, len(sound), 2):
+        changed = sound[:at] + chr(ord(sound[at]) ^ 1) + sound[at + 1 :]
+        if not is_same_json(changed, sound):
+            path.write_text(changed, "utf-8")
             with pytest.raises(DamagedCorpus, match=r"corpus\.json"):
                 open_corpus(corpus_folder)
+
+
+def is_same_json(one, other):
+    """Whether only white space differs."""
+    try:
+        return json.loads(one) == json.loads(other)
+    except ValueError:
+        return False
 
 
 @pytest.mark.parametrize(
@@ -143,12 +139,11 @@ def test_load_of_another_record_is_refused(corpus_folder, content):
         open_corpus(corpus_folder)
 
 
-@pytest.mark.parametrize("stamp", [{}, {"format": 1, "gpt1_jax": "1.0.0"}])
-def test_load_of_another_format_is_refused(corpus_folder, stamp):
+def test_load_of_another_format_is_refused(corpus_folder):
     path = corpus_folder / "corpus.json"
     record = json.loads(path.read_text())
-    del record["format"], record["gpt1_jax"], record["sha256"]
-    record = {**stamp, **record}
+    del record["sha256"]
+    record["format"] = 1
     path.write_text(json.dumps({**record, "sha256": shards.json_digest(record)}))
     with pytest.raises(UserError, match=r"a prepared corpus .* reads format 2\. Use"):
         open_corpus(corpus_folder)
@@ -178,6 +173,7 @@ def test_load_of_a_large_corpus_does_not_wait_but_reads_raise(
 
 
 def test_verification_of_a_file_that_cannot_be_read_is_damage(tmp_path):
+    Verification([]).wait(60)
     with pytest.raises(DamagedCorpus, match=r"gone\.bin cannot be read"):
         Verification([(shards.Shard("", tmp_path / "gone.bin", 0, 2), "0")]).wait(60)
 
@@ -188,10 +184,6 @@ def test_a_split_of_nothing_can_be_read(tmp_path):
     writer.finish({"train": 0, "valid": 1}, {}, {}, [])
     reader = TokenReader(open_corpus(tmp_path), "train")
     assert (len(reader), len(reader.read(0, 10))) == (0, 0)
-
-
-def test_verification_of_nothing_finds_nothing():
-    Verification([]).wait(60)
 
 
 PROGRAM = """
@@ -207,10 +199,6 @@ sys.modules["kept"] = reader
 
 def test_token_reader_is_quiet_at_the_end_of_the_interpreter(tmp_path):
     write_corpus(tmp_path / "corpus")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, tmp_path / "corpus"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = [sys.executable, "-c", PROGRAM, tmp_path / "corpus"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

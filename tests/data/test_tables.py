@@ -27,7 +27,7 @@ from gpt1_jax.errors import UserError
 KINDS = {"number": int, "value": float}
 ROWS = [
     {"word": 'a "b", c', "number": 1, "value": 0.1234567, "parts": ("x", "y")},
-    {"word": "é\nd", "number": 2, "value": math.nan, "parts": ()},
+    {"word": "é\n\td", "number": 2, "value": math.nan, "parts": ()},
     {"word": "long " * 9, "number": 3, "value": 2, "parts": ("z",)},
 ]
 
@@ -41,50 +41,34 @@ def write(path):
 def test_csv_has_a_header_and_empty_cells_for_nan(tmp_path):
     write(tmp_path / "a.csv")
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    assert header == ["word", "number", "value", "parts"]
-    assert rows == [
-        ['a "b", c', "1", "0.123457", "x y"],
-        ["é\nd", "2", "", ""],
-        ["long " * 9, "3", "2", "z"],
-    ]
+        assert list(csv.reader(file)) == [
+            ["word", "number", "value", "parts"],
+            ['a "b", c', "1", "0.123457", "x y"],
+            ["é\n\td", "2", "", ""],
+            ["long " * 9, "3", "2", "z"],
+        ]
     assert b"\r" not in (tmp_path / "a.csv").read_bytes()
 
 
 def test_npz_has_an_array_for_each_column(tmp_path):
     write(tmp_path / "a.npz")
-    with np.load(tmp_path / "a.npz") as file:
-        assert file["word"].tolist() == [row["word"] for row in ROWS]
-        assert file["parts"].tolist() == ["x y", "", "z"]
-        assert file["number"].tolist() == [1, 2, 3]
-        np.testing.assert_array_equal(file["value"], [0.1234567, math.nan, 2.0])
-        assert json.loads(str(file["attributes"])) == {"about": "é"}
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".npz"])
-def test_a_table_that_fails_leaves_the_old_one(tmp_path, suffix):
-    path = tmp_path / f"a{suffix}"
-    path.write_text("old")
-    with pytest.raises(RuntimeError), open_table(path, KINDS, {}) as table:
-        table.append(ROWS)
-        raise RuntimeError
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    attributes, arrays = read_file(tmp_path / "a.npz")
+    assert attributes == {"about": "é"}
+    assert arrays["word"] == [row["word"] for row in ROWS]
+    assert arrays["parts"] == ["x y", "", "z"]
+    assert arrays["number"].tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(arrays["value"], [0.1234567, math.nan, 2.0])
 
 
 def test_tsv_has_no_quotes_and_a_space_for_a_tab_or_a_line_end(tmp_path):
     write(tmp_path / "a.tsv")
-    rows = [{"word": '"a\tb', "number": 4, "value": 1.0, "parts": ()}]
-    with open_table(tmp_path / "b.tsv", KINDS, {}) as table:
-        table.append(rows)
-    lines = (tmp_path / "a.tsv").read_text("utf-8").split("\n")
-    assert lines == [
+    assert (tmp_path / "a.tsv").read_text("utf-8").split("\n") == [
         "word\tnumber\tvalue\tparts",
         'a "b", c\t1\t0.123457\tx y',
-        "é d\t2\t\t",
+        "é  d\t2\t\t",
         "long " * 9 + "\t3\t2\tz",
         "",
     ]
-    assert (tmp_path / "b.tsv").read_text().splitlines()[1] == '"a b\t4\t1.000000\t'
 
 
 # --- files of arrays ----------------------------------------------------------
@@ -105,23 +89,22 @@ def read_file(path):
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        return json.loads(str(arrays.pop("attributes"))), {
-            name: array.tolist() if array.dtype.kind == "U" else array
-            for name, array in arrays.items()
-        }
-    import h5py
+        attributes = json.loads(str(arrays.pop("attributes")))
+    else:
+        import h5py
 
-    with h5py.File(path) as file:
-        attributes = {
-            name: value.tolist()
-            if isinstance(value, np.ndarray | np.generic)
-            else value
-            for name, value in file.attrs.items()
-        }
-        return attributes, {
-            name: data.asstr()[:].tolist() if data.dtype == object else data[:]
-            for name, data in file.items()
-        }
+        with h5py.File(path) as file:
+            attributes = {
+                name: np.asarray(v).tolist() for name, v in file.attrs.items()
+            }
+            arrays = {
+                name: data.asstr()[:] if data.dtype == object else data[:]
+                for name, data in file.items()
+            }
+    return attributes, {
+        name: array.tolist() if array.dtype.kind in "UO" else array
+        for name, array in arrays.items()
+    }
 
 
 def test_arrays_grow_and_are_read_back(path):
@@ -145,14 +128,18 @@ def test_arrays_grow_and_are_read_back(path):
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_what_is_interrupted_leaves_nothing_and_harms_nothing(path, error):
-    path.write_text("older")
-    with pytest.raises(error), open_arrays(path, ATTRIBUTES) as file:
+def test_what_is_interrupted_leaves_nothing_and_harms_nothing(path):
+    table = path.with_name("a.csv")
+    for each in (path, table):
+        each.write_text("older")
+    with pytest.raises(OSError), open_arrays(path, ATTRIBUTES) as file:
         file.append("states", np.ones((2, 2)))
-        raise error
-    assert path.read_text() == "older"
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+        raise OSError
+    with pytest.raises(KeyboardInterrupt), open_table(table, KINDS, {}) as file:
+        file.append(ROWS)
+        raise KeyboardInterrupt
+    found = {entry.name: entry.read_text() for entry in path.parent.iterdir()}
+    assert found == {table.name: "older", path.name: "older"}
 
 
 def test_memory_does_not_grow_with_the_file(path):
@@ -170,8 +157,8 @@ def test_memory_does_not_grow_with_the_file(path):
         return most
 
     peak(1)  # imports
-    few, many = peak(100), peak(400)
-    assert path.stat().st_size > 400 * rows.nbytes
+    few, many = peak(100), peak(300)
+    assert path.stat().st_size > 300 * rows.nbytes
     assert many < few + 10 * rows.nbytes
 
 
@@ -191,26 +178,18 @@ def test_without_h5py_there_is_another_format(tmp_path, monkeypatch):
         check_library(tmp_path / "out.h5")
 
 
-def test_a_cell_that_holds_a_line_end_is_quoted(tmp_path):
+def test_a_cell_that_holds_a_line_end_is_quoted():
     rows = [{"a": "x\ry", "b": "1"}, {"a": "x\r\ny\n", "b": "2"}]
     text = format_table(rows, ".csv")
-    assert list(csv.reader(io.StringIO(text, newline=""))) == [
-        ["a", "b"],
-        ["x\ry", "1"],
-        ["x\r\ny\n", "2"],
-    ]
+    read = list(csv.reader(io.StringIO(text, newline="")))
+    assert read == [["a", "b"], *(list(row.values()) for row in rows)]
     assert text.startswith("a,b\n") and text.endswith(",2\n")
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".h5"])
-def test_texts_with_a_nul_are_kept(tmp_path, suffix):
-    h5py = pytest.importorskip("h5py") if suffix == ".h5" else None
-    path = tmp_path / f"a{suffix}"
+def test_texts_with_a_nul_are_kept(path):
     with open_arrays(path, {}) as arrays:
         arrays.append("words", ["c\0", "", "a longer one"])
-    with h5py.File(path) if h5py else np.load(path) as file:
-        found = file["words"].asstr()[:] if h5py else file["words"]
-        assert list(found) == ["c\ufffd", "", "a longer one"]
+    assert read_file(path)[1]["words"] == ["c\ufffd", "", "a longer one"]
 
 
 # --- tables of a user -----------------------------------------------------------
@@ -284,4 +263,3 @@ def test_a_parquet_file_of_mixed_values_is_refused_before_it_is_written(tmp_path
     with pytest.raises(UserError, match=r"a.parquet cannot hold .* 'a', .* a .jsonl"):
         check_own_table(path, columns, ".parquet")
     check_own_table(path, columns, ".jsonl")
-    assert not list(tmp_path.iterdir())

@@ -46,7 +46,8 @@ def test_clean_text_is_clean(text):
         *(("a.json", ".json"), ("train.00000-of-00001.JSON.GZ", ".json.gz")),
         *(("a.csv", ".csv"), ("a.tsv.gz", ".tsv.gz"), ("a.parquet", ".parquet")),
         *(("page.html", ".html"), ("a.pdf", ".pdf"), ("a.pdf.zst", ".pdf.zst")),
-        *(("train.bin", ".bin"), ("a.tar.gz", ".tar.gz"), ("a.docx", ".docx")),
+        *(("train.bin", ".bin"), ("a.tar.gz", ".tar.gz"), ("a.ipynb", ".ipynb")),
+        *(("a.docx", ".docx"), ("a.tgz", ".tgz"), ("a.arrow", ".arrow")),
     ],
 )
 def test_a_name_says_that_a_file_is_not_plain_text(name, ending):

@@ -9,19 +9,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from etils import epath
-from tiny_run import stop_after
 
-from gpt1_jax.data.named_texts import NamedText
-from gpt1_jax.data.tfds import (
-    open_dataset,
-    shared_rows,
-    tfds_texts,
-)
+from gpt1_jax.data.documents import Document
+from gpt1_jax.data.tfds import find_text, open_dataset, shared_rows, tfds_documents
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.jobs import pretrain
-from gpt1_jax.runs.checkpoint_files import saved_steps
-from gpt1_jax.runs.signals import Stopped
 
 KEY = "config.data.train"
 
@@ -38,20 +29,16 @@ def rows_builder() -> type:
     """The TFDS builder of a dataset `gpt1_rows`, which holds `self.rows`."""
     import tensorflow_datasets as tfds
 
+    text, label = tfds.features.Text(), tfds.features.ClassLabel(num_classes=5)
+    features = {"text": text, "latin": tfds.features.Text(), "label": label}
+
     class Gpt1Rows(tfds.core.GeneratorBasedBuilder):
         VERSION = tfds.core.Version("1.0.0")
 
         def _info(self):
-            features = {
-                "text": tfds.features.Text(),
-                "latin": tfds.features.Text(),
-                "label": tfds.features.ClassLabel(num_classes=5),
-            }
-            return tfds.core.DatasetInfo(
-                builder=self,
-                features=tfds.features.FeaturesDict(features),
-                disable_shuffling=True,
-            )
+            shape = tfds.features.FeaturesDict(features)
+            how = {"features": shape, "disable_shuffling": True}
+            return tfds.core.DatasetInfo(builder=self, **how)
 
         def _split_generators(self, dl_manager):
             return {
@@ -81,46 +68,46 @@ def tfds_dir(tmp_path_factory) -> Path:
     return directory
 
 
-def test_tfds_documents_are_the_rows(tfds_dir):
-    documents = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
+@pytest.fixture
+def rows_of(tfds_dir):
+    """`rows_of(split)`: the documents of a split of the prepared dataset."""
+
+    def find(split="train", feature="text", directory=tfds_dir):
+        return tfds_documents(f"gpt1_rows:{split}", feature, str(directory), KEY)
+
+    return find
+
+
+def test_tfds_documents_are_the_rows(rows_of):
+    documents = rows_of()
     assert [text_of(d) for d in documents] == [row + "\n" for row in ROWS]
     assert len({d.name for d in documents}) == len(ROWS)
     assert all(block.endswith("\n") for d in documents for block in d.blocks())
     assert sum(d.num_bytes for d in documents) > 0
+    assert [bool(d.read_digest()) for d in documents] == [bool(row) for row in ROWS]
 
 
-def test_tfds_documents_of_a_slice(tfds_dir):
-    documents = tfds_texts("gpt1_rows:train[1:3]", "text", str(tfds_dir), KEY)
+def test_tfds_documents_of_a_slice(rows_of):
+    documents = rows_of("train[1:3]")
     assert [text_of(d) for d in documents] == [row + "\n" for row in ROWS[1:3]]
-    test = tfds_texts("gpt1_rows:test", "text", str(tfds_dir), KEY)
-    whole = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
-    assert len({test[0].stamp, documents[0].stamp, whole[0].stamp}) == 3
+    assert len({d[0].stamp for d in (rows_of("test"), documents, rows_of())}) == 3
 
 
-def test_tfds_documents_are_ranges_of_rows_when_there_are_many(tfds_dir, monkeypatch):
-    monkeypatch.setattr("gpt1_jax.data.tfds._MAX_TEXTS", 2)
-    documents = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
-    assert [text_of(d) for d in documents] == [
+def test_tfds_documents_are_ranges_of_rows_when_there_are_many(rows_of, monkeypatch):
+    monkeypatch.setattr("gpt1_jax.data.tfds._MAX_DOCUMENTS", 2)
+    assert [text_of(d) for d in rows_of()] == [
         "".join(row + "\n" for row in rows) for rows in (ROWS[:3], ROWS[3:])
     ]
 
 
-def test_tfds_documents_stamp_changes_with_the_text(tfds_dir, tmp_path):
+def test_tfds_documents_stamp_changes_with_the_text(rows_of, tmp_path):
     prepare_tfds(tmp_path, [*ROWS[:4], "Another end."])
-    one, other = (
-        tfds_texts("gpt1_rows:train", "text", str(directory), KEY)
-        for directory in (tfds_dir, tmp_path)
-    )
-    assert one[0].name == other[0].name
-    assert one[0].stamp != other[0].stamp
+    one, other = rows_of()[0], rows_of(directory=tmp_path)[0]
+    assert one.name == other.name
+    assert one.stamp != other.stamp
 
 
-def test_tfds_documents_may_hold_blank_rows(tfds_dir):
-    documents = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
-    assert [bool(d.read_digest()) for d in documents] == [bool(row) for row in ROWS]
-
-
-def test_tfds_documents_can_be_read_where_the_builder_is_not_defined(tfds_dir):
+def test_tfds_documents_can_be_read_where_the_builder_is_not_defined(rows_of, tfds_dir):
     """A fresh process knows the dataset only by its files."""
     program = f"""
         import json, sys
@@ -129,18 +116,11 @@ def test_tfds_documents_can_be_read_where_the_builder_is_not_defined(tfds_dir):
         texts = ["".join(d.blocks()) for d in documents]
         print(json.dumps([texts, documents[0].stamp, "tensorflow" in sys.modules]))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    texts, stamp, tensorflow = json.loads(done.stdout.splitlines()[-1])
-    assert texts == [row + "\n" for row in ROWS]
-    here = tfds_texts("gpt1_rows:train", "text", str(tfds_dir), KEY)
-    assert stamp == here[0].stamp
-    assert not tensorflow
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found == [[row + "\n" for row in ROWS], rows_of()[0].stamp, False]
 
 
 @pytest.mark.parametrize(
@@ -160,25 +140,22 @@ def test_tfds_documents_wrong_name_split_or_feature_is_named(
     tfds_dir, spec, feature, message
 ):
     with pytest.raises(UserError, match=message) as raised:
-        tfds_texts(spec, feature, str(tfds_dir), KEY)
-    assert "\n" not in str(raised.value)
-    assert "config.data.t" in str(raised.value)
-    assert len(str(raised.value)) < 300
+        tfds_documents(spec, feature, str(tfds_dir), KEY)
+    message = str(raised.value)
+    assert "config.data.t" in message and "\n" not in message and len(message) < 300
 
 
-def test_tfds_documents_row_not_utf8_is_named(tfds_dir):
-    documents = tfds_texts("gpt1_rows:train", "latin", str(tfds_dir), KEY)
-    with pytest.raises(ValueError, match="gpt1_rows:train, row 2") as raised:
-        documents[2].read_digest()
-    assert type(raised.value) is UserError
+def test_tfds_documents_row_not_utf8_is_named(rows_of):
+    with pytest.raises(UserError, match="gpt1_rows:train, row 2"):
+        rows_of(feature="latin")[2].read_digest()
 
 
-def test_tfds_documents_prepared_as_tfrecord_are_refused(tfds_dir, tmp_path):
+def test_tfds_documents_prepared_as_tfrecord_are_refused(rows_of, tfds_dir, tmp_path):
     shutil.copytree(tfds_dir / "gpt1_rows", tmp_path / "gpt1_rows")
     info = tmp_path / "gpt1_rows" / "1.0.0" / "dataset_info.json"
     info.write_text(info.read_text().replace("array_record", "tfrecord"))
-    with pytest.raises(ValueError, match="prepare the dataset again with file_format"):
-        tfds_texts("gpt1_rows:train", "text", str(tmp_path), KEY)
+    with pytest.raises(UserError, match="prepare the dataset again with file_format"):
+        rows_of(directory=tmp_path)
 
 
 # --- what is not prepared -----------------------------------------------------
@@ -200,9 +177,8 @@ def no_network(monkeypatch):
 @pytest.mark.usefixtures("rows", "no_network")
 def test_open_dataset_prepared_downloads_nothing(tfds_dir):
     said = []
-    opened = open_dataset(
-        "gpt1_rows:train", str(tfds_dir), where="data", say=said.append
-    )
+    how = {"where": "data", "say": said.append}
+    opened = open_dataset("gpt1_rows:train", str(tfds_dir), **how)
     assert [row["text"].decode() for row in opened.rows] == ROWS
     assert not said
 
@@ -210,22 +186,21 @@ def test_open_dataset_prepared_downloads_nothing(tfds_dir):
 @pytest.mark.usefixtures("rows")
 def test_open_dataset_not_prepared_says_so_and_prepares_it(tmp_path):
     said = []
-    spec = "gpt1_rows:train[1:2]"
-    opened = open_dataset(spec, str(tmp_path), where="data", say=said.append)
+    how = {"where": "data", "say": said.append}
+    opened = open_dataset("gpt1_rows:train[1:2]", str(tmp_path), **how)
     assert [row["text"].decode() for row in opened.rows] == ROWS[1:2]
     (line,) = said
-    assert "gpt1_rows is not prepared" in line
-    assert str(tmp_path) in line
+    assert "gpt1_rows is not prepared" in line and str(tmp_path) in line
 
 
 @pytest.mark.usefixtures("rows", "no_network")
 def test_open_dataset_that_cannot_be_downloaded_is_missing(tmp_path):
-    with pytest.raises(MissingData, match="no answer from the host") as raised:
+    message = (
+        rf"^data.train: the dataset is not prepared in {tmp_path}, .*"
+        r"no answer from the host.*file_format='array_record'"
+    )
+    with pytest.raises(MissingData, match=message):
         open_dataset("gpt1_rows:train", str(tmp_path), where="data.train")
-    message = str(raised.value)
-    assert message.startswith("data.train: the dataset is not prepared in ")
-    assert "file_format='array_record'" in message
-    assert str(tmp_path) in message
 
 
 @pytest.mark.parametrize(
@@ -244,6 +219,19 @@ def test_shared_rows_are_those_in_both_splits(tfds_dir, one, other, shared):
     assert shared_rows(*specs, str(tfds_dir)) == shared
 
 
+@pytest.mark.parametrize(("valid", "refused"), [("train[40%:]", True), ("test", False)])
+def test_rows_that_are_named_for_both_splits_are_refused(
+    data_config, tfds_dir, tmp_path, valid, refused
+):
+    names = {"train": "gpt1_rows:train", "valid": f"gpt1_rows:{valid}"}
+    config = data_config(source="tfds", tfds_data_dir=str(tfds_dir), **names)
+    if refused:
+        with pytest.raises(UserError, match=r"train\[40%:\].* 3 rows in common"):
+            find_text(config, tmp_path, print)
+    else:
+        assert [len(each) for each in find_text(config, tmp_path, print)] == [5, 2]
+
+
 def test_a_class_that_is_not_of_tfds_is_not_imported(tfds_dir, tmp_path, monkeypatch):
     """Whoever made a dataset's files does not decide which code runs."""
     folder = shutil.copytree(tfds_dir, tmp_path / "tfds")
@@ -260,25 +248,13 @@ def test_a_class_that_is_not_of_tfds_is_not_imported(tfds_dir, tmp_path, monkeyp
     assert not (tmp_path / "proof").exists()
 
 
-def test_another_download_of_the_same_rows_resumes(
-    tiny_config, corpus_dir, tmp_path, monkeypatch
+def test_another_download_of_the_same_rows_has_the_same_names_and_digests(
+    rows_of, tfds_dir, tmp_path
 ):
-    rows = [(corpus_dir / f"texts/{n}.txt").read_text() for n in range(len(ROWS))]
-    prepare_tfds(tmp_path / "first", rows)
-    shutil.copytree(tmp_path / "first", tmp_path / "second", copy_function=shutil.copy)
-    prepare_tfds(tmp_path / "other", [*rows[:-1], rows[-1][::-1]])
-
-    def run(directory):
-        place = {"tfds_data_dir": str(tmp_path / directory), "train": "gpt1_rows:train"}
-        data = {f"data__{key}": each for key, each in place.items()}
-        config = tiny_config(data__source="tfds", **data)
-        pretrain.run(config, str(tmp_path / "run"))
-
-    with monkeypatch.context() as patch:
-        stop_after(patch, 5)
-        with pytest.raises(Stopped):
-            run("first")
-    with pytest.raises(UserError, match=r"train\[4\] holds other text"):
-        run("other")
-    run("second")
-    assert saved_steps(epath.Path(tmp_path / "run"))[-1] == 12
+    """So a run goes on with it."""
+    shutil.copytree(tfds_dir, tmp_path / "copy", copy_function=shutil.copy)
+    one, other = (
+        [(each.name, each.read_digest()) for each in rows_of(directory=directory)]
+        for directory in (tfds_dir, tmp_path / "copy")
+    )
+    assert one == other

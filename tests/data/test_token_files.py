@@ -2,6 +2,7 @@
 
 import json
 import struct
+import subprocess
 import sys
 
 import numpy as np
@@ -12,7 +13,7 @@ from made_up_tokenizer import Numbers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gpt1_jax.data import token_files
-from gpt1_jax.data.corpus import find_texts, prepare_corpus
+from gpt1_jax.data.corpus import find_documents
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
@@ -32,36 +33,34 @@ def rules(tmp_path_factory):
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trained.decoder = decoders.ByteLevel()
     letters = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        initial_alphabet=letters,
-        special_tokens=[END],
-        show_progress=False,
-    )
+    what = dict(vocab_size=300, initial_alphabet=letters, special_tokens=[END])
+    trainer = trainers.BpeTrainer(**what, show_progress=False)
     trained.train_from_iterator(TEXTS.values(), trainer)
     trained.save(str(path))
     return path
 
 
 @pytest.fixture
-def prepare(rules, data_config, tokenizer_config):
+def prepare(prepare, rules):
     """`prepare(train, valid, source)`: a corpus of these files."""
+    saved = {"kind": "huggingface", "path": str(rules), "lowercase": False}
 
     def run(train, valid="", source="tokens", **data):
-        tokenizer = tokenizer_config(
-            kind="huggingface", path=str(rules), lowercase=False
-        )
-        named = data_config(source=source, train=str(train), valid=str(valid), **data)
-        return prepare_corpus(named, tokenizer, progress=False)[0]
+        files = {"train": str(train), "valid": str(valid)}
+        return prepare(saved, source=source, **files, **data)[0]
 
     return run
+
+
+def document_of(path):
+    return token_files.TokenDocument(epath.Path(path), "")
 
 
 # How other programs write ids to a file; the name that the file has then.
 
 
-def nanogpt(path, ids):
-    np.array(ids, np.uint16).tofile(path.with_suffix(".bin"))
+def nanogpt(path, ids, dtype=np.uint16):
+    np.array(ids, dtype).tofile(path.with_suffix(".bin"))
 
 
 def numpy_array(path, ids, dtype=np.int64):
@@ -79,12 +78,12 @@ def llm_c(path, ids):
     path.with_suffix(".bin").write_bytes(data)
 
 
-def datatrove(path, ids, width=2, made_by="gpt2"):
+def datatrove(path, ids, width=2):
     kind = {2: "<u2", 4: "<u4"}[width]
     file = path.with_suffix(".ds")
     file.write_bytes(np.array(ids, kind).tobytes())
     path.with_suffix(".ds.index").write_bytes(struct.pack("<2Q", 7, len(ids)))
-    note = f"{made_by}|{width}\n{len(ids)}\n{len(ids)} T"
+    note = f"gpt2|{width}\n{len(ids)}\n{len(ids)} T"
     path.with_suffix(".ds.metadata").write_text(note)
 
 
@@ -155,14 +154,13 @@ def test_words_end_where_documents_do(rules, prepare, tmp_path):
 def test_a_file_without_files_beside_it_has_the_width_of_the_vocabulary(tmp_path):
     wide = Numbers()
     wide.vocab_size = 100_000
-    np.array([70_000, 3] * 5, np.uint32).tofile(tmp_path / "a.bin")
-    document = token_files.TokenFile(token_files.epath.Path(tmp_path / "a.bin"), "")
+    nanogpt(tmp_path / "a", [70_000, 3] * 5, np.uint32)
+    document = document_of(tmp_path / "a.bin")
     document.check(wide)
     assert [block.tolist() for block in document.blocks()] == [[70_000, 3] * 5]
-    np.arange(10, dtype=np.uint16).tofile(tmp_path / "a.bin")
-    document = token_files.TokenFile(token_files.epath.Path(tmp_path / "a.bin"), "")
+    nanogpt(tmp_path / "a", range(10))
     with pytest.raises(UserError, match=r"another width than is usual"):
-        document.check(wide)
+        document_of(tmp_path / "a.bin").check(wide)
 
 
 def test_a_run_shows_how_the_first_file_begins(rules, data_config, tmp_path):
@@ -180,63 +178,27 @@ def test_a_run_shows_how_the_first_file_begins(rules, data_config, tmp_path):
 # --- what is refused ----------------------------------------------------------
 
 
-def too_high(folder):
-    nanogpt(folder / "a", [1] * 500 + [300, 1])
+def made(content):
+    """Writes a file `a` of this suffix, or of these suffixes, by their content."""
+    return lambda folder: [
+        (folder / f"a{suffix}").write_bytes(data) for suffix, data in content.items()
+    ]
 
 
-def negative(folder):
-    numpy_array(folder / "a", [1, -100, 2])
+def cut(write, suffix, size, ids=range(100)):
+    """Writes ids as another program does, and cuts the end of the file off."""
+
+    def make(folder):
+        write(folder / "a", ids)
+        path = folder / f"a{suffix}"
+        path.write_bytes(path.read_bytes()[:-size])
+
+    return make
 
 
-def wide(folder):
-    np.arange(100, dtype=np.uint32).tofile(folder / "a.bin")
-
-
-def odd(folder):
-    (folder / "a.bin").write_bytes(b"\1\0\2")
-
-
-def empty(folder):
-    (folder / "a.bin").touch()
-
-
-def cut_header(folder):
-    (folder / "a.npy").write_bytes(b"\x93NUMPY\1\0\x76\0{'descr'")
-
-
-def cut_array(folder):
-    numpy_array(folder / "a", range(100))
-    data = (folder / "a.npy").read_bytes()
-    (folder / "a.npy").write_bytes(data[:-8])
-
-
-def table(folder):
-    np.save(folder / "a.npy", np.zeros((3, 4), np.int32))
-
-
-def fractions(folder):
-    np.save(folder / "a.npy", np.zeros(3))
-
-
-def objects(folder):
-    np.save(folder / "a.npy", np.array([{}]), allow_pickle=True)
-
-
-def cut_header_of_llm_c(folder):
-    llm_c(folder / "a", range(100))
-    data = (folder / "a.bin").read_bytes()
-    (folder / "a.bin").write_bytes(data[:-2])
-
-
-def cut_datatrove(folder):
-    datatrove(folder / "a", range(100))
-    data = (folder / "a.ds").read_bytes()
-    (folder / "a.ds").write_bytes(data[:-1])
-
-
-def damaged_note(folder):
-    datatrove(folder / "a", range(100), made_by="gpt2|x")
-    (folder / "a.ds.metadata").write_text("gpt2")
+def array(value):
+    """Writes an array of NumPy."""
+    return lambda folder: np.save(folder / "a.npy", value, allow_pickle=True)
 
 
 def both_splits(folder):
@@ -244,41 +206,37 @@ def both_splits(folder):
         nanogpt(folder / name, range(100))
 
 
-def pickled(folder):
-    (folder / "meta.pkl").write_bytes(b"\x80\4N.")
-
-
-def lfs_pointer(folder):
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"
-    (folder / "a.bin").write_bytes(pointer)
-
-
-def dangling(folder):
-    (folder / "a.bin").symlink_to(folder / "gone.bin")
-
-
+HIGH = [1] * 500 + [300, 1]
+NOTELESS = {".ds": b"\1\0", ".ds.metadata": b"gpt2"}
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"
 REFUSED = [
-    (too_high, "holds ids from 1 to 300, but the tokenizer's are from 0 to 299"),
-    (negative, "holds ids from -100 to 2, but"),
-    (wide, r"holds numbers of 32 bits.*numpy.save\('train.npy', "),
-    (odd, "holds 3 bytes, not the 4 of 2 ids of 2 bytes: it is cut short"),
-    (empty, "is empty; remove it"),
-    (cut_header, "is a damaged .npy file"),
-    (cut_array, "holds 920 bytes, not the 928 of 100 ids of 8 bytes"),
-    (table, r"an array of int32 of shape \(3, 4\); expected whole numbers in one"),
-    (fractions, r"an array of float64 of shape \(3,\)"),
-    (objects, r"an array of object of shape \(1,\)"),
-    (cut_header_of_llm_c, "holds 1,222 bytes, not the 1,224 of 100 ids"),
-    (cut_datatrove, "holds 199 bytes, not the 200 of 100 ids"),
-    (damaged_note, r"a.ds.metadata does not begin with NAME\|2 or NAME\|4"),
+    (lambda f: nanogpt(f / "a", HIGH), "from 1 to 300, but the tokenizer's .* to 299"),
+    (array(np.array([1, -100, 2])), "holds ids from -100 to 2, but"),
+    (
+        lambda f: nanogpt(f / "a", range(100), np.uint32),
+        r"holds numbers of 32 bits.*numpy.save\('train.npy', ",
+    ),
+    (made({".bin": b"\1\0\2"}), "holds 3 bytes, not the 4 of 2 ids of 2 bytes: it is"),
+    (made({".bin": b""}), "is empty; remove it"),
+    (made({".npy": b"\x93NUMPY\1\0\x76\0{'descr'"}), "is a damaged .npy file"),
+    (cut(numpy_array, ".npy", 8), "holds 920 bytes, not the 928 of 100 ids of 8"),
+    (array(np.zeros((3, 4), np.int32)), r"int32 of shape \(3, 4\); expected whole num"),
+    (array(np.zeros(3)), r"an array of float64 of shape \(3,\)"),
+    (array(np.array([{}])), r"an array of object of shape \(1,\)"),
+    (cut(llm_c, ".bin", 2), "holds 1,222 bytes, not the 1,224 of 100 ids"),
+    (cut(datatrove, ".ds", 1), "holds 199 bytes, not the 200 of 100 ids"),
+    (made(NOTELESS), r"a.ds.metadata does not begin with NAME\|2 or NAME\|4"),
     (both_splits, "finds files of both splits, train and val; name them with"),
-    (lfs_pointer, "is a Git LFS pointer, not the file; fetch the file with `git lfs"),
-    (dangling, "finds .*a.bin, a link to a file that is not there; remove the"),
-    (pickled, "names no file. A folder is searched for .bin, .npy, .ds"),
+    (made({".bin": LFS}), "is a Git LFS pointer, not the file; fetch the file with"),
+    (
+        lambda f: (f / "a.bin").symlink_to(f / "gone.bin"),
+        "finds .*a.bin, a link to a file that is not there; remove the",
+    ),
+    (made({".pkl": b"\x80\4N."}), "names no file. A folder is searched for .bin, .npy"),
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), REFUSED)
+@pytest.mark.parametrize(("make", "message"), REFUSED, ids=range(len(REFUSED)))
 def test_other_files_are_refused_and_nothing_is_kept(make, message, prepare, tmp_path):
     (tmp_path / "tokens").mkdir()
     make(tmp_path / "tokens")
@@ -291,7 +249,7 @@ def test_other_files_are_refused_and_nothing_is_kept(make, message, prepare, tmp
 @pytest.mark.parametrize("ids", [[3], [0] * 20, [1, 0] * 3])
 def test_few_or_blank_ids_are_not_taken_for_halves_of_others(ids, rules, tmp_path):
     nanogpt(tmp_path / "a", ids)
-    document = token_files.TokenFile(epath.Path(tmp_path / "a.bin"), "")
+    document = document_of(tmp_path / "a.bin")
     document.check(load_tokenizer(rules))
     assert document.length == len(ids)
 
@@ -304,9 +262,8 @@ def test_a_damaged_header_is_one_line_whatever_byte_it_is(rules, tmp_path):
     for at in range(128):
         for changed in (sound[at] ^ 1, sound[at] ^ 64, ord("("), ord("'"), 0):
             path.write_bytes(sound[:at] + bytes([changed]) + sound[at + 1 :])
-            document = token_files.TokenFile(epath.Path(path), "")
             try:
-                document.check(tokenizer)
+                document_of(path).check(tokenizer)
             except UserError as error:
                 refused += 1
                 assert str(path) in str(error) and "\n" not in str(error)
@@ -344,20 +301,14 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_what_datatrove_writes_is_read(rules, prepare, tmp_path):
     pytest.importorskip("datatrove", reason="datatrove is not installed")
-    import subprocess
-
     (tmp_path / "texts").mkdir()
     for number, text in enumerate(TEXTS.values()):
         lines = (json.dumps({"text": text, "id": str(i)}) for i in range(3))
         (tmp_path / "texts" / f"{number}.jsonl").write_text("\n".join(lines))
     (tmp_path / "run.py").write_text(DATATROVE)
-    folders = [str(tmp_path / name) for name in ("texts", "tokens")]
-    subprocess.run(
-        [sys.executable, "run.py", *folders, str(rules), str(tmp_path / "logs")],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
+    places = (tmp_path / "texts", tmp_path / "tokens", rules, tmp_path / "logs")
+    program = [sys.executable, "run.py", *map(str, places)]
+    subprocess.run(program, cwd=tmp_path, check=True, capture_output=True)
     files = sorted((tmp_path / "tokens").glob("*.ds"))
     assert len(files) == 2
     corpus = prepare(*files)
