@@ -152,10 +152,8 @@ def test_a_patch_is_what_the_component_gives_after_the_clean_prompt(
 def test_special_tokens_get_no_probability(model, params):
     windows = pair(*PAIRS[0])
     expected = difference(model, params, windows, vocab_size=50)
-    found = find_effects(
-        *(model, 50, params, [windows], None),
-        **dict(method="zero", num_positions=0, batch_tokens=1),
-    )
+    how = {"method": "zero", "num_positions": 0, "batch_tokens": 1}
+    found = find_effects(model, 50, params, [windows], None, **how)
     np.testing.assert_allclose(found.base[0], expected, atol=1e-5)
     assert found.positions.shape == (1, 2, 0)
 
