@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import gpt1_jax
-from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference.features import Reader
@@ -78,51 +77,22 @@ def test_words_of_lines_have_their_place_and_state(ask, text, model):
     assert attributes["overlap"] == 20 and attributes["model"] == str(model.run.folder)
 
 
-def test_a_text_is_read_on_across_its_lines(ask, text, model):
-    arrays, _ = ask(text, context="text", layers=(1,))
-    both = model.hidden_states(f"{LINES[0]}\n{LINES[2]}")[1]
-    np.testing.assert_allclose(arrays["layer_1"][4], both[-1], atol=1e-5)
-    alone, _ = ask(text, layers=(1,))
-    assert np.abs(arrays["layer_1"][3:] - alone["layer_1"][3:]).max() > 1e-3
-
-
 def test_a_long_text_is_read_in_windows_that_overlap(ask, tmp_path, model):
-    path = tmp_path / "long.txt"
+    path, longest = tmp_path / "long.txt", model.config.max_seq_len
     words = [word for line in WORDS for word in line] * 4
     path.write_text(" ".join(words))
     arrays, _ = ask(path, layers=(1,), overlap=5)
-    ids = [model.tokenizer.encode(word) for word in words]
-    assert sum(map(len, ids)) > 2 * model.config.max_seq_len
-    sizes, window, expected = [], [], []
-    for each in ids:
-        if len(window) + len(each) > model.config.max_seq_len:
-            sizes.append(len(window))
-            window = window[-5:]
-        window = [*window, *each]
-        expected.append(list(window))
-    for row, read_before in zip(arrays["layer_1"], expected, strict=True):
-        padded = np.zeros((1, model.config.max_seq_len), np.int32)
-        padded[0, : len(read_before)] = read_before
+    window, num_windows = [], 1
+    for row, word in zip(arrays["layer_1"], words, strict=True):
+        ids = model.tokenizer.encode(word)
+        if len(window) + len(ids) > longest:
+            window, num_windows = window[-5:], num_windows + 1
+        window = [*window, *ids]
+        padded = np.zeros((1, longest), np.int32)
+        padded[0, : len(window)] = window
         states = hidden_states(model.config, model.params, padded)[1]
-        np.testing.assert_allclose(row, states[0, len(read_before) - 1], atol=1e-5)
-    assert len(sizes) >= 2
-
-
-@pytest.mark.parametrize("given", [False, True])
-def test_each_word_is_read_with_a_few_before_it(ask, tmp_path, model, given):
-    words = [word for line in WORDS for word in line]
-    path = tmp_path / ("words.csv" if given else "words.txt")
-    if given:
-        write_table(path, words, [1] * len(words))
-    else:
-        path.write_text(" ".join(words))
-    columns = {"words_column": "word"} if given else {}
-    arrays, _ = ask(path, layers=(1,), context_words=2, **columns)
-    assert arrays["word"].tolist() == words
-    for number, row in enumerate(arrays["layer_1"]):
-        phrase = " ".join(words[max(0, number - 2) : number + 1])
-        expected = model.hidden_states(phrase)[1, -1]
-        np.testing.assert_allclose(row, expected, atol=1e-5)
+        np.testing.assert_allclose(row, states[0, len(window) - 1], atol=1e-5)
+    assert num_windows > 2
 
 
 def test_given_words_keep_their_rows_and_texts_stay_apart(ask, tmp_path, model):
@@ -197,43 +167,6 @@ def test_float16_is_rounded_and_never_infinite(ask, text):
     large = np.full((1, 2), 1e5, np.float32)
     with pytest.raises(ValueError, match="layer 3 is too large for float16"):
         features._narrowed(large, "float16", 3)
-
-
-def test_the_text_is_not_read_ahead_of_what_is_written(ask, tmp_path, monkeypatch):
-    path = tmp_path / "long.txt"
-    path.write_text("abc de\n" * 3000)
-    taken, ahead = [], []
-
-    def windows(config, origin, words):
-        taken.clear()  # the first pass checks the text and counts
-        for window in original(config, origin, words):
-            taken.append(window)
-            yield window
-
-    def append(*arguments):
-        ahead.append(len(taken) - len(ahead))
-        write(*arguments)
-
-    original, write = features._windows, features._append
-    monkeypatch.setattr(features, "_windows", windows)
-    monkeypatch.setattr(features, "_append", append)
-    monkeypatch.setattr("gpt1_jax.inference.features._HELD_NUMBERS", 1)
-    ask(path, rows="last", layers=(1,))
-    assert len(ahead) == len(taken) == 3000 and max(ahead) <= 2048
-
-
-def test_the_text_is_encoded_once(ask, text, monkeypatch):
-    """Though it is checked before the first row is written."""
-    encoded = []
-    encode = SentencePieceTokenizer.encode
-
-    def counting(self, text):
-        encoded.append(text)
-        return encode(self, text)
-
-    monkeypatch.setattr(SentencePieceTokenizer, "encode", counting)
-    ask(text)
-    assert encoded == [word for line in WORDS for word in line]
 
 
 def test_what_is_interrupted_leaves_nothing(ask, text, tmp_path, monkeypatch):
