@@ -395,25 +395,6 @@ def test_another_process_may_have_begun_meanwhile(ask, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"baseline_init_from": "no/run"}, r"no/run is not a run folder"),
-        ({"step": "milestones"}, r"holds no milestone .*\[8, 12\]"),
-        ({"step": "4"}, r"no checkpoint of step 4; it has \[8, 12\]"),
-    ],
-    ids=str,
-)
-def test_a_baseline_that_cannot_be_asked_is_named(
-    ask, pretrained, other, tmp_path, values, message
-):
-    """The run itself has what is asked for."""
-    values = {"baseline_init_from": str(pretrained), **values}
-    with pytest.raises(FileNotFoundError, match=message):
-        ask(init_from=str(other), **values)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
         ({"init_from": "no/run"}, r"no/run is not a run folder"),
         ({"init_from": "no/run", "step": "all"}, r"no/run is not a run folder"),
         ({"step": "7"}, r"no checkpoint of step 7"),
@@ -421,10 +402,19 @@ def test_a_baseline_that_cannot_be_asked_is_named(
         ({"tasks": "copa"}, r"copa.dev\.jsonl does not exist"),
         ({"tasks": "copa+race"}, r"of any of the tasks"),
         ({"tasks": "sst2", "data__dir": "nowhere"}, r"no dev data of SST-2.*nowhere"),
+        # of a baseline; the run itself has what is asked for
+        ({"baseline_init_from": "no/run"}, r"no/run is not a run folder"),
+        ({"init_from": "other", "step": "milestones"}, r"holds no milestone .*8, 12\]"),
+        ({"init_from": "other", "step": "4"}, r"no checkpoint of step 4; .* \[8, 12\]"),
     ],
     ids=str,
 )
-def test_missing_runs_steps_and_data_are_named(ask, tmp_path, values, message):
+def test_missing_runs_steps_and_data_are_named(
+    ask, pretrained, other, tmp_path, values, message
+):
+    if values.get("init_from") == "other":
+        both = {"init_from": str(other), "baseline_init_from": str(pretrained)}
+        values = {**values, **both}
     with pytest.raises((UserError, FileNotFoundError), match=message) as error:
         ask(**values)
     assert "\n" not in str(error.value)
