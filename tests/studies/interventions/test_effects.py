@@ -1,5 +1,7 @@
 """Effects of components: those of one forward pass for each, by hand."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ PAIRS = [  # that differ at their third token, at their second and first, at the
     ([1, 7, 7, 7, 2], [1, 7, 7, 7, 3]),
 ]
 CLEAN, CORRUPTED = [1, 5, 6, 7], [1, 5, 9, 7]
+assert_close = functools.partial(np.testing.assert_allclose, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -78,22 +81,20 @@ def test_effects_are_those_of_one_forward_pass_for_each(model, params):
     found = all_effects(model, params, pairs)
     differ = 2, 1, 4  # the first token in which a pair's sentences differ
     for number, (windows, first) in enumerate(zip(pairs, differ, strict=True)):
-        base = difference(model, params, windows)
+        assert_close(found.base[number], difference(model, params, windows))
         assert found.base[number] == found.clean[number]
-        np.testing.assert_allclose(found.base[number], base, atol=1e-5)
         for field, place, name, where in places(model):
             if "positions" in where:
                 where = {"positions": (position := first - 1 - where["positions"])}
                 if position < 0:
                     assert np.isnan(getattr(found, field)[number, *place])
                     continue
-            edits = [{name: zero(**where)}] * 2
-            expected = difference(model, params, windows, edits)
+            expected = difference(model, params, windows, [{name: zero(**where)}] * 2)
             actual = getattr(found, field)[number, *place]
-            np.testing.assert_allclose(actual, expected, atol=1e-5, err_msg=name)
+            assert_close(actual, expected, err_msg=name)
         for layer in range(3):
             expected = difference(model, params, windows, states=layer + 1)
-            np.testing.assert_allclose(found.lens[number, layer], expected, atol=1e-5)
+            assert_close(found.lens[number, layer], expected)
     assert np.ptp(found.heads[0]) > 0.01  # heads matter in this model
 
 
@@ -110,15 +111,13 @@ def test_the_mean_is_that_over_all_tokens_of_all_answers(model, params):
         name: np.concatenate([each[name][0] for each in recorded]).mean(axis=0)
         for name in names
     }
-    for field, place, name, where in (
-        ("heads", (1, 0), "h_1/attn/heads", {"heads": 0}),
-        ("attention", (1,), "h_1/attn/out", {}),
-        ("mlp", (1,), "h_1/mlp/out", {}),
+    for actual, name, where in (
+        (found.heads[0, 1, 0], "h_1/attn/heads", {"heads": 0}),
+        (found.attention[0, 1], "h_1/attn/out", {}),
+        (found.mlp[0, 1], "h_1/mlp/out", {}),
     ):
         edits = [{name: replace(means[name], **where)}] * 2
-        expected = difference(model, params, pairs[0], edits)
-        actual = getattr(found, field)[0, *place]
-        np.testing.assert_allclose(actual, expected, atol=1e-5)
+        assert_close(actual, difference(model, params, pairs[0], edits))
 
 
 @pytest.mark.parametrize("answers", [([2], [3]), ([2, 8], [3, 4, 4])], ids=str)
@@ -129,10 +128,8 @@ def test_a_patch_is_what_the_component_gives_after_the_clean_prompt(
     clean = pair(*(CLEAN + answer for answer in answers), 4)
     corrupted = pair(*(CORRUPTED + answer for answer in answers), 4)
     found = all_effects(model, params, [corrupted], [clean], method="patch")
-    base = difference(model, params, corrupted)
-    np.testing.assert_allclose(found.base[0], base, atol=1e-5)
-    expected = difference(model, params, clean)
-    np.testing.assert_allclose(found.clean[0], expected, atol=1e-5)
+    assert_close(found.base[0], difference(model, params, corrupted))
+    assert_close(found.clean[0], difference(model, params, clean))
     recorded = [
         forward(model, params, np.asarray([window.ids[:-1]]), ["*"])[1]
         for window in clean
@@ -142,11 +139,10 @@ def test_a_patch_is_what_the_component_gives_after_the_clean_prompt(
             where = {"positions": 3 - where["positions"]}
         edits = [{name: replace(each[name], **where)} for each in recorded]
         expected = difference(model, params, corrupted, edits)
-        actual = getattr(found, field)[0, *place]
-        np.testing.assert_allclose(actual, expected, atol=1e-5, err_msg=name)
+        assert_close(getattr(found, field)[0, *place], expected, err_msg=name)
     # The only token that differs stands at position 2, one back from the last.
-    np.testing.assert_allclose(found.positions[0, 0, 1], found.clean[0], atol=1e-5)
-    np.testing.assert_allclose(found.positions[0, 0, 0], found.base[0], atol=1e-5)
+    assert_close(found.positions[0, 0, 1], found.clean[0])
+    assert_close(found.positions[0, 0, 0], found.base[0])
 
 
 def test_special_tokens_get_no_probability(model, params):
@@ -154,7 +150,7 @@ def test_special_tokens_get_no_probability(model, params):
     expected = difference(model, params, windows, vocab_size=50)
     how = {"method": "zero", "num_positions": 0, "batch_tokens": 1}
     found = find_effects(model, 50, params, [windows], None, **how)
-    np.testing.assert_allclose(found.base[0], expected, atol=1e-5)
+    assert_close(found.base[0], expected)
     assert found.positions.shape == (1, 2, 0)
 
 
@@ -168,7 +164,7 @@ def test_effects_do_not_depend_on_what_is_computed_together(
         for size in (2048, batch_tokens)
     )
     for ours, theirs in zip(one, other, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        assert_close(ours, theirs)
 
 
 def test_all_components_of_all_pairs_are_one_program(model, params):

@@ -42,6 +42,17 @@ def numbers(rows, name="nats"):
     return np.array([float(row[name]) for row in rows])
 
 
+@pytest.fixture
+def table(ask, tmp_path):
+    """A function from values to the rows of the table that the job writes."""
+
+    def run(**values):
+        ask(output=str(tmp_path / "out.csv"), **values)
+        return rows_of(tmp_path / "out.csv")
+
+    return run
+
+
 # --- texts ----------------------------------------------------------------------
 
 
@@ -76,12 +87,10 @@ def test_a_file_becomes_a_file_of_either_format(ask, text_file, tmp_path):
     assert about["context"] == "line" and "init_from" in about
 
 
-def test_what_is_read_before_a_word_is_chosen(ask, text_file, tmp_path):
+def test_what_is_read_before_a_word_is_chosen(table, text_file):
     def first_of_line_3(**reading):
-        path = tmp_path / "out.csv"
-        ask(input=text_file, output=str(path), **reading)
-        (row,) = [row for row in rows_of(path) if row["word"] == "hij"]
-        return row["nats"]
+        rows = table(input=text_file, **reading)
+        return next(row["nats"] for row in rows if row["word"] == "hij")
 
     alone = first_of_line_3()
     assert first_of_line_3(context="text") != alone
@@ -99,7 +108,7 @@ def test_punctuation_has_rows_of_its_own_if_asked_for(ask):
 # --- words that are given -------------------------------------------------------
 
 
-def test_given_words_come_back_row_for_row(ask, tmp_path, pretrained):
+def test_given_words_come_back_row_for_row(ask, table, tmp_path, pretrained):
     given = [
         {"item": str(item), "w": word, "RT": f"{200 + number}"}
         for item, text in enumerate(["the abcd of", "efgh and", "the abcd"])
@@ -108,8 +117,7 @@ def test_given_words_come_back_row_for_row(ask, tmp_path, pretrained):
     given[3]["w"] = "  efgh\u200b hij "  # two words in a cell
     path = write_lines(tmp_path / "a.jsonl", given)
     how = dict(input=str(path), words_column="w", text_column="item")
-    ask(output=str(tmp_path / "out.csv"), **how)
-    rows = rows_of(tmp_path / "out.csv")
+    rows = table(**how)
     assert list(rows[0]) == ["step", "item", "w", "RT", *SURPRISAL]
     assert [{key: row[key] for key in given[0]} for row in rows] == given
     model = gpt1_jax.load(str(pretrained))
@@ -123,43 +131,31 @@ def test_given_words_come_back_row_for_row(ask, tmp_path, pretrained):
         assert file["RT"].tolist() == [row["RT"] for row in given]
 
 
-def test_all_rows_are_one_text_unless_a_column_tells_them_apart(ask, tmp_path):
+def test_all_rows_are_one_text_unless_a_column_tells_them_apart(table, tmp_path):
     (tmp_path / "a.csv").write_text("id,w\n1,the\n1,abcd\n2,of\n2,efgh\n")
-    path = tmp_path / "out.csv"
-    how = dict(input=str(tmp_path / "a.csv"), words_column="w", output=str(path))
-    found = {}
-    for name, more in {
-        "one": {},
-        "two": {"text_column": "id"},
-        "on": {"text_column": "id", "context": "text"},
-    }.items():
-        ask(**how, **more)
-        found[name] = numbers(rows_of(path)).tolist()
-    assert found["one"][:2] == found["two"][:2] == found["on"][:2]
-    assert found["one"][2] != found["two"][2] != found["on"][2] != found["one"][2]
+    ways = {}, {"text_column": "id"}, {"text_column": "id", "context": "text"}
+    one, two, on = (
+        numbers(table(input=str(tmp_path / "a.csv"), words_column="w", **way)).tolist()
+        for way in ways
+    )
+    assert one[:2] == two[:2] == on[:2]
+    assert len({one[2], two[2], on[2]}) == 3
 
 
 # --- steps ----------------------------------------------------------------------
 
 
-def test_all_steps_are_each_step_in_turn(ask, text_file, tmp_path):
-    together = tmp_path / "all.csv"
-    picture = tmp_path / "new" / "all.png"
-    out = ask(input=text_file, step="all", output=str(together), figure=str(picture))
+def test_all_steps_are_each_step_in_turn(ask, table, text_file, tmp_path):
+    picture, output = tmp_path / "new" / "all.png", tmp_path / "all.csv"
+    out = ask(input=text_file, step="all", output=str(output), figure=str(picture))
     assert "step 8: 9 words" in out and "step 12: 9 words" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
-    lines = together.read_text().splitlines(keepends=True)
-    alone = []
-    for step in ("8", "12"):
-        ask(input=text_file, step=step, output=str(tmp_path / f"{step}.csv"))
-        header, *rows = (tmp_path / f"{step}.csv").read_text().splitlines(keepends=True)
-        alone += rows
-    assert lines == [header, *alone]
-    before, after = numbers(rows_of(together)).reshape(2, -1)
-    assert (before != after).all()
+    before, after = (table(input=text_file, step=step) for step in ("8", "12"))
+    assert rows_of(output) == before + after
+    assert (numbers(before) != numbers(after)).all()
 
 
-def test_the_text_is_encoded_once_for_all_steps(ask, tmp_path, monkeypatch):
+def test_the_text_is_encoded_once_for_all_steps(table, monkeypatch):
     """And not once to check it and once at each of the two steps."""
     encoded = []
     encode = SentencePieceTokenizer.encode
@@ -169,9 +165,8 @@ def test_the_text_is_encoded_once_for_all_steps(ask, tmp_path, monkeypatch):
         return encode(self, text)
 
     monkeypatch.setattr(SentencePieceTokenizer, "encode", counting)
-    ask(text=TEXT, step="all", output=str(tmp_path / "out.csv"))
-    assert encoded == TEXT.split()
-    assert len(rows_of(tmp_path / "out.csv")) == 2 * len(encoded)
+    rows = table(text=TEXT, step="all")
+    assert encoded == TEXT.split() and len(rows) == 2 * len(encoded)
 
 
 def test_the_picture_of_one_step_has_its_first_words(ask, tmp_path):
@@ -189,18 +184,14 @@ def test_neither_table_nor_picture_replaces_what_is_there(ask, tmp_path, monkeyp
     ask(text="It was", figure="a.png", output="a.csv")
     assert (tmp_path / "a.csv").read_text().startswith("step,line,sentence,")
     (tmp_path / "words.csv").write_text("word\nIt\n")
-    for how in (
-        {"figure": "words.pdf"},
-        {"output": "words.csv"},
-        {"output": "./words.csv"},
-    ):
+    given = {"input": "words.csv", "words_column": "word"}
+    for key, name in ("figure", "words.pdf"), ("output", "./words.csv"):
         with pytest.raises(FileExistsError, match=r"would replace words\.csv, which"):
-            ask(input="words.csv", words_column="word", **how)
+            ask(**given, **{key: name})
     assert (tmp_path / "words.csv").read_text() == "word\nIt\n"
 
 
 # --- bad input ------------------------------------------------------------------
-
 
 W = {"words_column": "w"}
 
@@ -279,11 +270,10 @@ def test_nothing_is_said_in_a_stream(ask, tmp_path):
     assert "Wrote" not in out
 
 
-def test_the_users_own_columns_stay_as_they_were(ask, tmp_path):
+def test_the_users_own_columns_stay_as_they_were(table, tmp_path):
     row = {"w": "abcd", "small": 1.5e-8, "none": None, "note": "x\ry", "list": ["é"]}
     path = write_lines(tmp_path / "a.jsonl", [row])
-    ask(input=str(path), words_column="w", output=str(tmp_path / "a.csv"))
-    (found,) = rows_of(tmp_path / "a.csv")
+    (found,) = table(input=str(path), words_column="w")
     own = {name: found[name] for name in row}
     assert own == {**row, "small": "1.5e-08", "none": "", "list": '["é"]'}
 
@@ -291,7 +281,5 @@ def test_the_users_own_columns_stay_as_they_were(ask, tmp_path):
 def test_printed_rows_are_one_line_each(ask, tmp_path):
     (tmp_path / "a.csv").write_text('w,note\nabcd,"x\ty\nz"\nefgh,2\n')
     header, *rows = ask(input=str(tmp_path / "a.csv"), words_column="w").splitlines()
-    assert len(rows) == 2 and {line.count("\t") for line in rows} == {
-        header.count("\t")
-    }
+    assert [row.count("\t") for row in rows] == [header.count("\t")] * 2
     assert rows[0].split("\t")[2] == "x y z"
