@@ -159,7 +159,7 @@ def removes(*places):
 
     def remove(run, other):
         for place in places:
-            shutil.rmtree(run / place)
+            shutil.rmtree(run / str(place))
 
     return remove
 

@@ -279,25 +279,25 @@ def test_predictions_are_written_as_the_pipeline_does(evaluate, tmp_path):
 
 def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
     """With sizes and milestones as the made-up data has them."""
+
+    def six(*names):
+        return dict.fromkeys(names, 6)
+
+    moves = six("regular_0_ops", "regular_1_ops")
     small = {
-        "blimp": {"adjunct_island": 6, "principle_a_case_1": 6},
-        "blimp_supplement": {"hypernym": 6},
-        "ewok": {"agent-properties": 6},
-        "entity_tracking": {
-            f"{kind}_{moves}_ops": 6
-            for kind in ("regular", "ambiref")
-            for moves in (0, 1)
-        },
-        "wug_adj": {"wug_adj": 6},
-        "wug_past": {"wug_past": 6},
-        "comps": dict.fromkeys(PARTS["comps"].sizes, 6),
+        "blimp": six("adjunct_island", "principle_a_case_1"),
+        "blimp_supplement": six("hypernym"),
+        "ewok": six("agent-properties"),
+        "entity_tracking": {**moves, **six("ambiref_0_ops", "ambiref_1_ops")},
+        "wug_adj": six("wug_adj"),
+        "wug_past": six("wug_past"),
+        "comps": six(*PARTS["comps"].sizes),
         "aoa": {},
     }
     smaller = {
         name: PARTS[name]._replace(sizes=sizes, fast_sizes=sizes or {"aoa": 2})
         for name, sizes in small.items()
     }
-    moves = {"regular_0_ops": 6, "regular_1_ops": 6}
     smaller["entity_tracking"] = smaller["entity_tracking"]._replace(fast_sizes=moves)
     for module in (babylm, parts, evaluation):
         if hasattr(module, "PARTS"):

@@ -20,6 +20,7 @@ from broken_copies import (
     edit_metadata,
     edit_table,
     read_metadata,
+    removes,
 )
 from etils import epath
 from tiny_run import ROOT, load_config
@@ -212,10 +213,72 @@ def test_there_are_48_broken_copies():
     assert len(names) == len(RUNS) + len(EXPORTS) == 48
 
 
-def test_a_run_without_a_saved_step_is_refused(run, tmp_path):
-    shutil.rmtree(run / "checkpoints")
-    (run / "checkpoints").mkdir()
-    assert "it holds no saved step" in problems(tmp_path)
+def link_to_a_device(file):
+    file.unlink()
+    file.symlink_to("/dev/zero")
+
+
+def make_pipe(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+def make_endless(file):
+    with file.open("ab") as opened:
+        opened.truncate(1 << 42)
+
+
+def drop_digest(run):
+    edit_metadata(run, 4, lambda values: values.pop("params_digest"))
+
+
+@pytest.mark.parametrize(
+    ("place", "harm", "told"),
+    [
+        ("checkpoints", lambda folder: removes(*STEPS)(folder, None), "no saved step"),
+        (".", drop_digest, "step 4: was saved without a digest of its parameters"),
+        ("config.json", make_pipe, "config.json is a pipe, and reading it may nev"),
+        ("checkpoints/4/metadata/metadata", make_pipe, "metadata/metadata is a pipe"),
+    ],
+)
+def test_harm_to_a_run_is_found_out(run, tmp_path, place, harm, told):
+    harm(run / place)
+    [problem] = problems(tmp_path)
+    assert told in problem
+
+
+def lose_files(export):
+    edit_table(export, lambda table: table["steps"]["8"].pop("files"))
+
+
+def lose_steps(export):
+    edit_table(export, lambda table: table.update(steps={}))
+
+
+@pytest.mark.parametrize(
+    ("place", "harm", "told"),
+    [
+        (".", lose_files, "chck_8_steps: trajectory.json lists no files of it"),
+        (".", lose_steps, "its table lists no exported step"),
+        ("trajectory.json", make_pipe, "trajectory.json is a pipe"),
+        ("chck_4_steps/config.json", link_to_a_device, "config.json is a device"),
+        ("chck_4_steps/config.json", make_endless, "has 4,398,046,511,104 bytes"),
+        ("chck_4_steps/model.safetensors", make_endless, "has 4,398,046,511,104 bytes"),
+    ],
+)
+def test_harm_to_an_export_is_found_out(publish, tmp_path, place, harm, told):
+    harm(tmp_path / "run" / place)
+    assert told in problems(tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["../other", "/etc", 7, ".", "a/b", "", "chck_8_steps"]
+)
+def test_a_table_that_leads_elsewhere_is_refused(publish, tmp_path, name):
+    """Or twice to the same place."""
+    edit_table(tmp_path / "run", lambda table: table["steps"]["4"].update(name=name))
+    [problem] = problems(tmp_path)
+    assert "is no table of a trajectory" in problem
 
 
 def test_a_milestone_of_tokens_that_is_missing_is_named(run, tmp_path):
@@ -332,23 +395,6 @@ def test_a_step_of_an_export_may_lie_alone_under_any_name(
     assert "losses of 0 states and the training after 0 states. All else" in said
 
 
-def test_what_the_table_of_an_export_does_not_describe_is_found_out(publish, tmp_path):
-    edit_table(tmp_path / "run", lambda table: table["steps"]["8"].pop("files"))
-    assert problems(tmp_path) == ["chck_8_steps: trajectory.json lists no files of it"]
-    edit_table(tmp_path / "run", lambda table: table.update(steps={}))
-    assert problems(tmp_path)[0] == "its table lists no exported step"
-
-
-@pytest.mark.parametrize(
-    "name", ["../other", "/etc", 7, ".", "a/b", "", "chck_8_steps"]
-)
-def test_a_table_that_leads_elsewhere_is_refused(publish, tmp_path, name):
-    """Or twice to the same place."""
-    edit_table(tmp_path / "run", lambda table: table["steps"]["4"].update(name=name))
-    [problem] = problems(tmp_path)
-    assert "is no table of a trajectory" in problem
-
-
 ODD = [None, True, 7, 10**400, float("nan"), "x", "\ud800", [], {}, [[]], {"a": []}]
 
 
@@ -406,43 +452,6 @@ def test_odd_metadata_is_wrong(run, tmp_path, first):
     assert {int(line[1]) for line in lines} <= set(wrong)
 
 
-def link_to_a_device(file):
-    file.unlink()
-    file.symlink_to("/dev/zero")
-
-
-def make_pipe(file):
-    file.unlink()
-    os.mkfifo(file)
-
-
-def make_endless(file):
-    with file.open("ab") as opened:
-        opened.truncate(1 << 42)
-
-
-@pytest.mark.parametrize(
-    ("name", "harm", "told"),
-    [
-        ("trajectory.json", make_pipe, "is a pipe"),
-        ("chck_4_steps/config.json", link_to_a_device, "is a device"),
-        ("chck_4_steps/config.json", make_endless, "has 4,398,046,511,104 bytes"),
-        ("chck_4_steps/model.safetensors", make_endless, "has 4,398,046,511,104 bytes"),
-    ],
-)
-def test_what_never_ends_is_not_read(publish, tmp_path, name, harm, told):
-    harm(tmp_path / "run" / name)
-    [problem] = problems(tmp_path)
-    assert f"{name} {told}" in problem
-
-
-@pytest.mark.parametrize("name", ["config.json", "checkpoints/4/metadata/metadata"])
-def test_a_pipe_in_a_run_is_not_read(run, tmp_path, name):
-    make_pipe(run / name)
-    [problem] = problems(tmp_path)
-    assert f"{name} is a pipe, and reading it may never end" in problem
-
-
 @pytest.mark.parametrize(
     ("section", "key"), [("model", "num_layers"), ("train", "num_steps")]
 )
@@ -478,12 +487,6 @@ def test_a_step_that_is_deleted_while_it_is_read_is_not_wrong(
     said = capsys.readouterr().out
     assert re.search(r"^Step 4 of .* was deleted meanwhile, and is left", said, re.M)
     assert "Verified: 1 folder with 4 saved states, against" in said
-
-
-def test_a_state_without_a_saved_digest_is_wrong(run, tmp_path):
-    edit_metadata(run, 4, lambda values: values.pop("params_digest"))
-    told = ["step 4: was saved without a digest of its parameters"]
-    assert problems(tmp_path) == told
 
 
 # --- a table that is kept elsewhere ---------------------------------------------------
