@@ -27,7 +27,7 @@ from gpt1_jax.studies.explore.page import (
 TEXT = "\n".join(["the quick fox walked home", "she said: never mind the rain!"] * 6)
 
 
-def make(folders, output, **overrides):
+def make(folders, output, /, **overrides):
     """The data on the page that the job writes."""
     runs = ",".join(map(str, folders))
     values = {"runs": runs, "text": TEXT, "output": str(output), **overrides}

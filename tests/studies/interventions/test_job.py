@@ -30,7 +30,7 @@ def blimp(made_once):
         rng = random.Random(0)
         for name in PARADIGMS:
             rows = []
-            for number in range(5):
+            for number in range(3):
                 begin = phrase(rng, 4)
                 good, bad = f"{begin} abcd", f"{begin} {phrase(rng, 4)}"
                 rows.append(
@@ -73,8 +73,8 @@ def test_effects_are_those_of_the_notebook_model(study, pretrained, blimp, tmp_p
         for name in PARADIGMS
         for row in read_lines(blimp / f"{name}.jsonl")
     }
-    assert len(lines) == len(texts) == 10
-    effects = np.zeros((10, 2))
+    assert len(lines) == len(texts) == 6
+    effects = np.zeros((6, 2))
     for number, line in enumerate(lines):
         good, bad = texts[line["subset"], line["id"]]
         assert line["text"] == [good, bad]
@@ -90,9 +90,9 @@ def test_effects_are_those_of_the_notebook_model(study, pretrained, blimp, tmp_p
     found = {(row["kind"], row["layer"], row["number"]): row for row in rows}
     for head in range(2):
         row, own = found["head", 0, head], effects[:, head]
-        assert row["n"] == 10
+        assert row["n"] == 6
         assert row["effect"] == pytest.approx(own.mean(), abs=1e-5)
-        error = own.std() / 10**0.5
+        error = own.std() / 6**0.5
         assert row["standard_error"] == pytest.approx(error, abs=1e-5)
         assert row["chosen"] == pytest.approx(own[::2].mean(), abs=1e-5)
         assert row["held_out"] == pytest.approx(own[1::2].mean(), abs=1e-5)
@@ -126,7 +126,9 @@ def test_tables_figure_and_csv_are_written_over_steps(study, tmp_path):
     assert lines[0].startswith(f"| head {first[0]}.{first[1]} |")
 
 
-def test_a_baseline_stands_beside_the_run_in_a_report(study, finetuned, tmp_path):
+def test_a_report_shows_a_baseline_beside_the_run_and_names_damage(
+    study, finetuned, tmp_path
+):
     study(baseline_init_from=str(finetuned))
     assert "### ellipsis, " in (tmp_path / "out/results.md").read_text()
     runs = read_runs([str(tmp_path / "out")], {})
