@@ -1,10 +1,12 @@
 """BabyLM's evaluation, as a team runs it, on made-up data in its formats."""
 
 import csv
+import itertools
 import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from babylm_data import write_evaluation_data
 from broken_copies import edit_metadata
@@ -160,66 +162,53 @@ def test_the_mean_of_entity_tracking_is_over_kinds_then_moves():
 # --- reading times -------------------------------------------------------------------
 
 
-def reading_rows(seed=0, count=300):
-    rng = np.random.default_rng(seed)
-    rows, predictions = [], []
-    for _ in range(count):
-        row = {name: float(rng.normal()) for name in parts.READING_PREDICTORS}
-        pred, prev = rng.normal(size=2).tolist()
-        for name in (*parts.EYE_TRACKING, parts.SELF_PACED):
-            row[name] = row["length"] + float(rng.normal())
-        rows.append(row)
-        predictions.append({"pred": pred, "prev_pred": prev})
-    return rows, predictions
+def reading_table(count=300):
+    """Made-up times that depend on the length of a word alone, and surprisal."""
+    rng = np.random.default_rng(0)
+    names = (*parts.READING_PREDICTORS, "pred", "prev_pred")
+    table = pd.DataFrame({name: rng.normal(size=count) for name in names})
+    for name in (*parts.EYE_TRACKING, parts.SELF_PACED):
+        table[name] = table["length"] + rng.normal(size=count)
+    return table
 
 
-def residual_share(rows, predictions, measure, names):
+def reading_scores(table):
+    rows = table.to_dict("records")
+    return evaluation.reading_scores(rows, rows)
+
+
+def residual_share(table, measure, names):
     """The same by NumPy's least squares."""
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    columns |= {
-        name: np.array([each[name] for each in predictions]) for name in predictions[0]
-    }
-    own = [columns[name] for name in names]
-    products = [a * b for i, a in enumerate(own) for b in own[i + 1 :]]
-    base = np.stack([np.ones(len(rows)), *own, *products], axis=1)
+    own = [table[name] for name in names]
+    products = [one * other for one, other in itertools.combinations(own, 2)]
+    base = np.stack([np.ones(len(table)), *own, *products], axis=1)
     left = []
-    for design in (base, np.column_stack([base, columns["pred"]])):
-        target = columns[measure]
-        fitted = design @ np.linalg.lstsq(design, target, rcond=None)[0]
-        left.append(((target - fitted) ** 2).sum())
+    for design in (base, np.column_stack([base, table["pred"]])):
+        fitted = design @ np.linalg.lstsq(design, table[measure], rcond=None)[0]
+        left.append(((table[measure] - fitted) ** 2).sum())
     return 1 - left[1] / left[0]
 
 
 def test_reading_scores_are_those_of_least_squares():
-    rows, predictions = reading_rows()
-    for number, row in enumerate(rows):
-        row["RTgopast"] += 0.5 * predictions[number]["pred"]
-    found = evaluation.reading_scores(rows, predictions)
-    names = parts.READING_PREDICTORS
-    alone = [
-        residual_share(rows, predictions, measure, names[:3])
-        for measure in parts.EYE_TRACKING
-    ]
+    table, names = reading_table(), parts.READING_PREDICTORS
+    table["RTgopast"] += 0.5 * table["pred"]
+    found = reading_scores(table)
+    alone = [residual_share(table, name, names[:3]) for name in parts.EYE_TRACKING]
     assert found["eye_tracking"] == pytest.approx(np.mean(alone))
-    expected = residual_share(
-        rows, predictions, parts.SELF_PACED, (*names, "prev_pred")
-    )
+    expected = residual_share(table, parts.SELF_PACED, (*names, "prev_pred"))
     assert found["self_paced"] == pytest.approx(expected)
     assert found["self_paced"] < 0.05 < max(alone)
     # Surprisal that is the reading time explains it; a missing value drops its word.
-    for row, each in zip(rows, predictions, strict=True):
-        each["pred"] = row[parts.SELF_PACED]
-    rows[0] |= {parts.SELF_PACED: None}
-    predictions[1]["prev_pred"] = None
-    assert evaluation.reading_scores(rows, predictions)["self_paced"] > 0.99
+    table["pred"] = table[parts.SELF_PACED]
+    table.loc[0, parts.SELF_PACED] = table.loc[1, "prev_pred"] = np.nan
+    assert reading_scores(table)["self_paced"] > 0.99
 
 
-@pytest.mark.parametrize("time", [250.0, None])
+@pytest.mark.parametrize("time", [250.0, np.nan])
 def test_reading_times_that_say_nothing_are_refused(time):
-    rows, predictions = reading_rows(count=40)
-    rows = [row | {parts.SELF_PACED: time} for row in rows]
+    table = reading_table(40).assign(**{parts.SELF_PACED: time})
     with pytest.raises(UserError, match=rf"{parts.SELF_PACED} of the .* always the s"):
-        evaluation.reading_scores(rows, predictions)
+        reading_scores(table)
 
 
 # --- what is written -----------------------------------------------------------------
