@@ -23,15 +23,8 @@ from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.zero_shot import scores as scores_module
-from gpt1_jax.tasks import uncertainty
 
 TASKS = "cola+sst2+dpr"
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    """Standard errors of CoLA take a second each, and are tested with the metrics."""
-    monkeypatch.setattr(uncertainty, "_RESAMPLES", 10)
 
 
 @pytest.fixture(scope="module")
