@@ -150,9 +150,10 @@ def test_scores_depend_on_neither_batch_nor_other_steps_and_tasks(ask, tmp_path)
     assert first["tasks"]["cola"] != second["tasks"]["cola"]
     for whole in (first, second):
         step = str(whole["step"])
-        ask("cola", step=step, batch_tokens=64, to=step)
-        (alone,) = checkpoints(tmp_path, step)
-        assert alone["tasks"]["cola"] == whole["tasks"]["cola"]
+        for task, more in ("cola", {}), ("sst2", {"batch_tokens": 64}):
+            ask(task, step=step, to=f"{task}-{step}", **more)
+            (alone,) = checkpoints(tmp_path, f"{task}-{step}")
+            assert alone["tasks"][task] == whole["tasks"][task]
 
 
 def ask_cola(ask, tmp_path, to, **values):
