@@ -4,6 +4,8 @@ import csv
 import json
 import random
 
+from tiny_tasks import write_lines
+
 WORDS = ("ab", "cadge", "jab", "bed", "high", "cab", "fad", "gig", "head", "jig")
 READING_COLUMNS = (
     *("item", "word", "prev_item", "prev_word", "Subtlex_log10", "length"),
@@ -14,11 +16,6 @@ READING_COLUMNS = (
 
 def phrase(rng, count):
     return " ".join(rng.choices(WORDS, k=count))
-
-
-def write_lines(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_evaluation_data(folder, count=6):

@@ -22,13 +22,8 @@ from gpt1_jax.data.files import sha256
 from gpt1_jax.runs.checkpoint_files import write_manifest
 from gpt1_jax.runs.resume import tree_digest
 
-FILES, LOSSES, TRAINING, TABLE, NOTHING = (
-    "files",
-    "losses",
-    "training",
-    "table",
-    "nothing",
-)
+FILES, LOSSES, TRAINING = "files", "losses", "training"
+TABLE, NOTHING = "table", "nothing"
 
 
 class Broken(NamedTuple):
@@ -42,6 +37,11 @@ class Broken(NamedTuple):
     caught_by: str
     told: str = ""  # pattern of a problem that is told then
     retrained_from: str = ""
+
+
+def all_caught_by(what, *cases):
+    """Ways to break a copy, each without what catches it."""
+    return [Broken(name, break_it, what, *more) for name, break_it, *more in cases]
 
 
 # --- run folders of steps 0, 1, 4, 8 and 12 -------------------------------------------
@@ -111,9 +111,9 @@ def edit_state(run, step, change, renew_digest=True):
 
 
 def noise(size):
-    rng = np.random.default_rng(0)
-
     def change(state):
+        rng = np.random.default_rng(0)
+
         def noisy(array):
             return (array + size * rng.standard_normal(array.shape)).astype(array.dtype)
 
@@ -137,6 +137,48 @@ def change_one_value(state):
     return {**state, "params": jax.tree.unflatten(tree, leaves)}
 
 
+def edits(name, **values):
+    """Changes keys of a JSON file."""
+    return lambda run, other: edit_json(run / name, lambda held: held.update(values))
+
+
+def edits_metadata(key, **values):
+    """Changes keys of a section of what is saved beside the state of step 4."""
+    return lambda run, other: edit_metadata(
+        run, 4, lambda held: held[key].update(values)
+    )
+
+
+def flips_byte(place):
+    """Changes a bit of the largest file in a folder."""
+    return lambda run, other: flip_byte(largest(run / place))
+
+
+def removes(*places):
+    """Removes folders."""
+
+    def remove(run, other):
+        for place in places:
+            shutil.rmtree(run / str(place))
+
+    return remove
+
+
+def lowers(key, by, only_at=None):
+    """Lowers a number of the records, of those of one step if it is given."""
+
+    def change(record):
+        if key in record and only_at in (None, record["step"]):
+            record[key] -= by
+
+    return lambda run, other: edit_metrics(run, change)
+
+
+def saves(change, step=4, renew_digest=True):
+    """Saves a changed state in place of that of a step."""
+    return lambda run, other: edit_state(run, step, change, renew_digest)
+
+
 def swap(run, other):
     saved(run, 4).rename(saved(run, "x"))
     saved(run, 8).rename(saved(run, 4))
@@ -147,19 +189,13 @@ def copy_over(run, other):
     replace(saved(run, 8), saved(run, 4))
 
 
+def rename(run, other):
+    saved(run, 8).rename(saved(run, 9))
+
+
 def edit_raw_metadata(run, other):
-    edit_json(
-        saved(run, 4) / "metadata" / "metadata",
-        lambda values: values["text_read"].update(tokens=513),
-    )
-
-
-def edit_text_read(run, other):
-    edit_metadata(run, 4, lambda values: values["text_read"].update(tokens=99999))
-
-
-def edit_seed(run, other):
-    edit_json(run / "config.json", lambda values: values.update(seed=7))
+    file = saved(run, 4) / "metadata" / "metadata"
+    edit_json(file, lambda values: values["text_read"].update(tokens=513))
 
 
 def edit_learning_rate(run, other):
@@ -167,23 +203,6 @@ def edit_learning_rate(run, other):
         values["optimizer"]["learning_rate"] = 2e-3
 
     edit_json(run / "config.json", change)
-
-
-def edit_loss(run, other):
-    edit_metrics(run, lambda r: r["step"] == 8 and lower(r, "valid_loss", 0.05))
-
-
-def lower(record, key, by):
-    if key in record:
-        record[key] -= by
-
-
-def edit_train_losses(run, other):
-    edit_metrics(run, lambda record: lower(record, "loss", 0.5))
-
-
-def edit_losses_a_little(run, other):
-    edit_metrics(run, lambda record: lower(record, "valid_loss", 0.0009))
 
 
 def replace_metadata(run, step, record):
@@ -206,6 +225,14 @@ def take_as_own(run, step, other, other_step):
     replace_metadata(run, step, own)
 
 
+def take_other_seed_as_own(run, other):
+    take_as_own(run, 4, other, 4)
+
+
+def copy_as_own(run, other):
+    take_as_own(run, 8, run, 4)
+
+
 def remove_from_configuration(run, other):
     shutil.rmtree(saved(run, 4))
 
@@ -221,10 +248,6 @@ def edit_documents(run, other):
         values[name] = ("1" if values[name][0] == "0" else "0") + values[name][1:]
 
     edit_json(run / "documents.json", change)
-
-
-def edit_score(run, other):
-    edit_json(saved(run, 8) / "score.json", lambda values: values.update(value=1.0))
 
 
 def insert_other_seed(run, other):
@@ -244,131 +267,52 @@ def pass_for_other_seed(run, other):
         edit_metadata(run, place.name, lambda v: v["config"].update(seed=seed))
 
 
-def edit_milestone(run, other):
-    edit_metadata(run, 4, lambda values: values["milestone"].update(amount=5))
+MISSING = "step 4 is missing, a milestone"
+OTHER_LOSS = "has validation loss .* as in metrics.jsonl"
+OTHER_PARAMS = "trained again from step .*, the parameters differ"
+OTHER_DIGEST = "holds parameters with digest"
 
-
-RUNS = [
-    Broken("01 steps swapped", swap, FILES, "step 4: holds the state of step 8"),
-    Broken("02 a step copied", copy_over, FILES, "step 8: holds the state of step 4"),
-    Broken(
-        "03 a byte of the parameters",
-        lambda run, other: flip_byte(largest(saved(run, 4) / "state")),
-        FILES,
-        "step 4: .* is damaged",
-    ),
-    Broken("04 metadata", edit_raw_metadata, FILES, "metadata differs from what was"),
-    Broken("05 text read, consistent", edit_text_read, NOTHING, retrained_from="4"),
-    Broken("06 the seed", edit_seed, FILES, "config.seed is 7, saved"),
-    Broken("07 the learning rate", edit_learning_rate, FILES, "learning_rate is 0.002"),
-    Broken(
-        "08 a byte of the tokenizer",
-        lambda run, other: flip_byte(largest(run / "tokenizer")),
-        FILES,
-        "The tokenizer in .* is damaged",
-    ),
-    Broken("09 a validation loss", edit_loss, FILES, "step 8: has validation loss"),
-    Broken("10 training losses", edit_train_losses, NOTHING, retrained_from="4"),
-    Broken(
-        "11 validation losses, a little", edit_losses_a_little, FILES, "step 0: has"
-    ),
-    Broken("12 another seed's state", take_other_seed, FILES, "config.seed is"),
-    Broken(
-        "13 another seed's state, consistent",
-        lambda run, other: take_as_own(run, 4, other, 4),
-        LOSSES,
-        "step 4: has validation loss .* as in metrics.jsonl",
-    ),
-    Broken(
-        "14 noise of 1e-7, consistent",
-        lambda run, other: edit_state(run, 4, noise(1e-7)),
-        NOTHING,
-        retrained_from="1",
-    ),
-    Broken(
-        "15 noise of 1e-7",
-        lambda run, other: edit_state(run, 4, noise(1e-7), renew_digest=False),
-        FILES,
-        "step 4: holds parameters with digest",
-    ),
-    Broken(
-        "16 noise of 2e-4, consistent",
-        lambda run, other: edit_state(run, 4, noise(2e-4)),
-        TRAINING,
-        "trained again from step 1, the parameters differ",
-        "1",
-    ),
-    Broken(
-        "17 noise of 1e-2, consistent",
-        lambda run, other: edit_state(run, 4, noise(1e-2)),
-        LOSSES,
-        "step 4: has validation loss .* as in metrics.jsonl",
-    ),
-    Broken(
-        "18 moments halved",
-        lambda run, other: edit_state(run, 4, halve_moments, renew_digest=False),
-        TRAINING,
-        "trained again from step 4, the parameters differ",
-        "4",
-    ),
-    Broken(
-        "19 a milestone removed",
-        lambda run, other: shutil.rmtree(saved(run, 4)),
-        FILES,
-        "step 4 is missing, a milestone",
-    ),
-    Broken(
-        "20 the last milestone removed",
-        lambda run, other: shutil.rmtree(saved(run, 12)),
-        NOTHING,
-        retrained_from="4",
-    ),
-    Broken(
-        "21 a milestone removed, from the configuration too",
-        remove_from_configuration,
-        FILES,
-        "step 4 is missing, a milestone",
-    ),
-    Broken("22 the list of documents", edit_documents, NOTHING, retrained_from="4"),
-    Broken(
-        "23 the score of a step", edit_score, FILES, "has validation loss 1.0 beside"
-    ),
-    Broken(
-        "24 a state put in, consistent",
-        insert_other_seed,
-        TRAINING,
-        "trained again from step 8, the parameters differ",
-        "8",
-    ),
-    Broken(
-        "25 another seed's run, consistent",
-        pass_for_other_seed,
-        TRAINING,
-        "trained again from step 4, the parameters differ",
-        "4",
-    ),
-    Broken(
-        "26 a step renamed",
-        lambda run, other: saved(run, 8).rename(saved(run, 9)),
-        FILES,
-        "step 9: holds the state of step 8",
-    ),
-    Broken(
-        "27 the amount kept at", edit_milestone, FILES, "step 4 is missing, a milestone"
-    ),
-    Broken(
-        "28 a step copied, consistent",
-        lambda run, other: take_as_own(run, 8, run, 4),
-        LOSSES,
-        "step 8: has validation loss .* as in metrics.jsonl",
-    ),
-    Broken(
-        "29 one value, consistent",
-        lambda run, other: edit_state(run, 12, change_one_value),
-        NOTHING,
-        retrained_from="8",
-    ),
-]
+RUNS = all_caught_by(
+    FILES,
+    ("01 steps swapped", swap, "step 4: holds the state of step 8"),
+    ("02 a step copied", copy_over, "step 8: holds the state of step 4"),
+    ("03 a byte of the parameters", flips_byte("checkpoints/4/state"), "4: .* damaged"),
+    ("04 metadata", edit_raw_metadata, "metadata differs from what was"),
+    ("06 the seed", edits("config.json", seed=7), "config.seed is 7, saved"),
+    ("07 the learning rate", edit_learning_rate, "learning_rate is 0.002"),
+    ("08 a byte of the tokenizer", flips_byte("tokenizer"), "The tokenizer .* damaged"),
+    ("09 a validation loss", lowers("valid_loss", 0.05, only_at=8), "step 8: has vali"),
+    ("11 validation losses, a little", lowers("valid_loss", 0.0009), "step 0: has"),
+    ("12 another seed's state", take_other_seed, "config.seed is"),
+    ("15 noise of 1e-7", saves(noise(1e-7), renew_digest=False), OTHER_DIGEST),
+    ("19 a milestone removed", removes("checkpoints/4"), MISSING),
+    ("21 a milestone removed, configured too", remove_from_configuration, MISSING),
+    ("23 the score of a step", edits("checkpoints/8/score.json", value=1.0), "1.0 bes"),
+    ("26 a step renamed", rename, "step 9: holds the state of step 8"),
+    ("27 the amount kept at", edits_metadata("milestone", amount=5), MISSING),
+)
+RUNS += all_caught_by(
+    LOSSES,
+    ("13 another seed's state, consistent", take_other_seed_as_own, OTHER_LOSS),
+    ("17 noise of 1e-2, consistent", saves(noise(1e-2)), OTHER_LOSS),
+    ("28 a step copied, consistent", copy_as_own, OTHER_LOSS),
+)
+RUNS += all_caught_by(
+    TRAINING,
+    ("16 noise of 2e-4, consistent", saves(noise(2e-4)), OTHER_PARAMS, "1"),
+    ("18 moments halved", saves(halve_moments, renew_digest=False), OTHER_PARAMS, "4"),
+    ("24 a state put in, consistent", insert_other_seed, OTHER_PARAMS, "8"),
+    ("25 another seed's run, consistent", pass_for_other_seed, OTHER_PARAMS, "4"),
+)
+RUNS += all_caught_by(
+    NOTHING,
+    ("05 text read, consistent", edits_metadata("text_read", tokens=99999), "", "4"),
+    ("10 training losses", lowers("loss", 0.5), "", "4"),
+    ("14 noise of 1e-7, consistent", saves(noise(1e-7)), "", "1"),
+    ("20 the last milestone removed", removes("checkpoints/12"), "", "4"),
+    ("22 the list of documents", edit_documents, "", "4"),
+    ("29 one value, consistent", saves(change_one_value, step=12), "", "8"),
+)
 
 
 # --- exports of the same steps --------------------------------------------------------
@@ -387,14 +331,26 @@ def edit_table(export, change):
             shutil.copy(file, place / "trajectory.json")
 
 
-def renew_hash(export, name, **also):
-    """Lets the table say the new hash of a file of step 4, and other things."""
+def edits_table(change):
+    return lambda export, other: edit_table(export, change)
 
-    def change(table):
-        table["steps"]["4"]["files"][name] = sha256(step_folder(export) / name)
-        table["steps"]["4"].update(also)
 
-    edit_table(export, change)
+def edits_step(**values):
+    """Changes what the table says of step 4."""
+    return edits_table(lambda table: table["steps"]["4"].update(values))
+
+
+def consistently(break_it, name):
+    """Lets the table say the new hash of a file of step 4."""
+
+    def break_and_renew(export, other):
+        def change(table):
+            table["steps"]["4"]["files"][name] = sha256(step_folder(export) / name)
+
+        break_it(export, other)
+        edit_table(export, change)
+
+    return break_and_renew
 
 
 def edit_arrays(export, change):
@@ -406,24 +362,18 @@ def edit_arrays(export, change):
 def transpose(export, other):
     name = "transformer.h.0.attn.c_proj.weight"
     edit_arrays(export, lambda held: {**held, name: np.ascontiguousarray(held[name].T)})
-    renew_hash(export, "model.safetensors")
 
 
 def transpose_consistently(export, other):
     from gpt1_jax.interop import hugging_face
 
-    transpose(export, other)
+    consistently(transpose, "model.safetensors")(export, other)
     _, params, _ = hugging_face.read_model(epath.Path(step_folder(export)))
-    renew_hash(export, "model.safetensors", params_digest=tree_digest(params))
+    edits_step(params_digest=tree_digest(params))(export, other)
 
 
-def double_heads(export, other):
-    edit_json(step_folder(export) / "config.json", lambda v: v.update(n_head=4))
-
-
-def double_heads_consistently(export, other):
-    double_heads(export, other)
-    renew_hash(export, "config.json")
+def widen(export, other):
+    edit_arrays(export, lambda held: {k: v.astype(np.float64) for k, v in held.items()})
 
 
 def edit_tokenizer(export, other):
@@ -431,23 +381,13 @@ def edit_tokenizer(export, other):
     file.write_text(file.read_text("utf-8").replace('"a"', '"A"', 1), "utf-8")
 
 
-def edit_tokenizer_consistently(export, other):
-    edit_tokenizer(export, other)
-    renew_hash(export, "tokenizer.json")
+def edit_readme(export, other):
+    (step_folder(export) / "README.md").write_text("x")
 
 
 def add_files(export, other):
     (step_folder(export) / "adapter_config.json").write_text("{}")
     (step_folder(export) / "generation_config.json").write_text("{}")
-
-
-def edit_one_table(export, other):
-    edit_json(step_folder(export) / "trajectory.json", lambda t: t.update(seed=9))
-
-
-def widen(export, other):
-    edit_arrays(export, lambda held: {k: v.astype(np.float64) for k, v in held.items()})
-    renew_hash(export, "model.safetensors")
 
 
 def swap_folders(export, other):
@@ -456,85 +396,52 @@ def swap_folders(export, other):
     (export / "x").rename(step_folder(export, 8))
 
 
+def take_other_folder(export, other):
+    replace(step_folder(export), step_folder(other))
+
+
 def remove_folder_and_entry(export, other):
     shutil.rmtree(step_folder(export))
     edit_table(export, lambda table: table["steps"].pop("4"))
 
 
-def leave_one_under_a_wrong_name(export, other):
+def leave_one_alone(export, other):
     lone = export.parent / "lone" / "chck_8_steps"
     shutil.copytree(step_folder(export), lone)
     shutil.rmtree(export)
     lone.parent.rename(export)
 
 
-def edit_step(export, **values):
-    edit_table(export, lambda table: table["steps"]["4"].update(values))
+double_heads = edits("chck_4_steps/config.json", n_head=4)
+edit_one_table = edits("chck_4_steps/trajectory.json", seed=9)
+transpose_and_renew = consistently(transpose, "model.safetensors")
 
-
-EXPORTS = [
-    Broken("e01 a tensor transposed", transpose, FILES, "holds parameters with digest"),
-    Broken("e02 the same, consistent", transpose_consistently, TABLE, "params_digest"),
-    Broken("e03 folders swapped", swap_folders, FILES, "holds parameters with digest"),
-    Broken("e04 heads doubled", double_heads, FILES, "config.json differs"),
-    Broken("e05 the same, consistent", double_heads_consistently, TABLE, "files"),
-    Broken("e06 the tokenizer", edit_tokenizer, FILES, "tokenizer.json differs"),
-    Broken("e07 the same, consistent", edit_tokenizer_consistently, TABLE, "files"),
-    Broken(
-        "e08 the README",
-        lambda export, other: (step_folder(export) / "README.md").write_text("x"),
-        FILES,
-        "README.md differs",
-    ),
-    Broken(
+EXPORTS = all_caught_by(
+    FILES,
+    ("e01 a tensor transposed", transpose_and_renew, OTHER_DIGEST),
+    ("e03 folders swapped", swap_folders, OTHER_DIGEST),
+    ("e04 heads doubled", double_heads, "config.json differs"),
+    ("e06 the tokenizer", edit_tokenizer, "tokenizer.json differs"),
+    ("e08 the README", edit_readme, "README.md differs"),
+    (
         "e09 a folder removed",
-        lambda export, other: shutil.rmtree(step_folder(export)),
-        FILES,
-        "chck_4_steps: is missing, and trajectory.json lists its files",
+        removes("chck_4_steps"),
+        "4.* is missing, and traj.* lists",
     ),
-    Broken(
-        "e10 a validation loss, consistent",
-        lambda export, other: edit_step(export, valid_loss=1.0),
-        TABLE,
-        "chck_4_steps: has another valid_loss",
-    ),
-    Broken("e11 files added", add_files, FILES, "adapter_config.json was added"),
-    Broken(
-        "e12 the seed, consistent",
-        lambda export, other: edit_table(export, lambda table: table.update(seed=5)),
-        TABLE,
-        "has seed 5, not 3",
-    ),
-    Broken(
-        "e13 a folder removed, consistent",
-        remove_folder_and_entry,
-        TABLE,
-        "step 4 is missing",
-    ),
-    Broken(
-        "e14 another seed's folder",
-        lambda export, other: replace(step_folder(export), step_folder(other)),
-        FILES,
-        "chck_4_steps: holds parameters with digest",
-    ),
-    Broken("e15 one table", edit_one_table, FILES, "chck_.*: trajectory.json differs"),
-    Broken(
-        "e16 the sum of learning rates, consistent",
-        lambda export, other: edit_step(export, learning_rate_sum=0.0),
-        TABLE,
-        "another learning_rate_sum",
-    ),
-    Broken(
-        "e17 text read, consistent",
-        lambda export, other: edit_step(export, text_read={"tokens": 1, "words": 1}),
-        TABLE,
-        "another text_read",
-    ),
-    Broken("e18 float64 weights, consistent", widen, TABLE, "another files"),
-    Broken(
-        "e19 one folder alone, under a wrong name",
-        leave_one_under_a_wrong_name,
-        FILES,
-        "chck_8_steps: holds the state of step 4",
-    ),
-]
+    ("e11 files added", add_files, "adapter_config.json was added"),
+    ("e14 another seed's folder", take_other_folder, OTHER_DIGEST),
+    ("e15 one table", edit_one_table, "chck_.*: trajectory.json differs"),
+    ("e19 one alone, under a wrong name", leave_one_alone, "8.* the state of step 4"),
+)
+EXPORTS += all_caught_by(
+    TABLE,
+    ("e02 a tensor, consistent", transpose_consistently, "another params_digest"),
+    ("e05 heads", consistently(double_heads, "config.json"), "another files"),
+    ("e07 the tokenizer", consistently(edit_tokenizer, "tokenizer.json"), "er files"),
+    ("e10 a validation loss", edits_step(valid_loss=1.0), "4_steps: .* valid_loss"),
+    ("e12 the seed", edits_table(lambda table: table.update(seed=5)), "seed 5, not 3"),
+    ("e13 a folder removed, consistent", remove_folder_and_entry, "step 4 is missing"),
+    ("e16 learning rates", edits_step(learning_rate_sum=0.0), "learning_rate_sum"),
+    ("e17 text read", edits_step(text_read={"tokens": 1, "words": 1}), "text_read"),
+    ("e18 float64 weights", consistently(widen, "model.safetensors"), "another files"),
+)

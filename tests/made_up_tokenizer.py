@@ -58,3 +58,13 @@ class Characters(Tokenizer):
 
     def _contents(self):
         raise NotImplementedError
+
+
+def shown(answers):
+    """The texts of answers in `Characters`: "what is read|what is scored"."""
+    decode = Characters().decode
+    return [
+        f"{decode(window.ids[: window.num_context])}|"
+        f"{decode(window.ids[window.num_context :])}"
+        for window in answers.windows
+    ]

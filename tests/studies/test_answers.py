@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from made_up_tokenizer import Characters
+from made_up_tokenizer import Characters, shown
 
 from gpt1_jax.studies.answers import Answers, encode_answers
 from gpt1_jax.studies.zero_shot.tasks import ZERO_SHOT
@@ -16,11 +16,6 @@ TOKENIZER = Characters()
 def read_and_scored(answer):
     """The ids that are read, and those that are scored after them."""
     return answer.ids[: answer.num_context], answer.ids[answer.num_context :]
-
-
-def texts(encoded):
-    parts = map(read_and_scored, encoded.windows)
-    return ["|".join(map(TOKENIZER.decode, both)) for both in parts]
 
 
 def example(*text, choices=()):
@@ -48,25 +43,28 @@ def test_a_token_across_the_border_counts_as_read():
     found = encode(
         "dpr", example("", ".x ok", choices=("ab", "c")), tokenizer=Merging()
     )
-    assert texts(found) == ["\naz |ok ", "\nc|.x ok "]
+    assert shown(found) == ["\naz |ok ", "\nc|.x ok "]
 
 
 def test_a_long_passage_loses_its_end():
     given = example("one two\nthree", "why?", choices=("a", "bb", "c", "d"))
     whole = encode("race", given)
     assert (whole.num_long, whole.windows[1].num_context) == (0, 18)
-    assert texts(encode("race", given, longest=20)) == texts(whole)
+    assert shown(encode("race", given, longest=20)) == shown(whole)
     found = encode("race", given, example("a", "b", choices=("c",) * 4), longest=17)
     assert found.num_long == 1
-    assert texts(found)[:2] == ["\none two \nth\nwhy? |a ", "\none two \nth\nwhy? |bb "]
+    assert shown(found)[:2] == [
+        "\none two \nth\nwhy? |a ",
+        "\none two \nth\nwhy? |bb ",
+    ]
     without = encode("race", given, longest=8)  # no passage, and no newline after it
-    assert texts(without)[1] == "\nwhy? |bb "
+    assert shown(without)[1] == "\nwhy? |bb "
 
 
 def test_without_a_passage_the_context_loses_its_beginning():
     given = example("one two three", choices=("a", "bb"))
     found = encode("story_cloze", given, longest=8)
-    assert texts(found) == ["\nthree |a ", "\nthree |bb "] and found.num_long == 1
+    assert shown(found) == ["\nthree |a ", "\nthree |bb "] and found.num_long == 1
 
 
 @pytest.mark.parametrize(
@@ -119,4 +117,4 @@ def test_answers_are_compared_by_mean_or_sum():
 def test_texts_are_cleaned_as_the_corpus_is():
     given = dataclasses.replace(ZERO_SHOT["cola"], scored="{sentence}")
     found = encode_answers(given, "dev", [example("  a\tb  ")], TOKENIZER, 10)
-    assert texts(found) == ["\n|a b "]
+    assert shown(found) == ["\n|a b "]

@@ -68,7 +68,7 @@ def score_all(folder, runs, most=99, by=score):
     return done, scores
 
 
-@pytest.mark.parametrize("stops", [[], [1], [3, 1, 1]])
+@pytest.mark.parametrize("stops", [[], [3, 1, 1]])
 def test_every_task_is_scored_at_every_step_however_often_it_stops(
     runs, tmp_path, capsys, stops
 ):
@@ -93,36 +93,66 @@ def test_every_task_is_scored_at_every_step_however_often_it_stops(
     assert scores.predictions(runs[0], 4, "many") == written
 
 
+def contents(folder):
+    """All files below a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder): path.read_bytes() for path in files}
+
+
 def test_scores_of_something_else_are_refused(runs, tmp_path):
     score_all(tmp_path / "out", runs)
+    before = contents(tmp_path / "out")
     other = {**runs[0].tasks, "few": Numbers((7,))}
     changed = ScoredRun("run", "", runs[0].opened, [2], other)
-    study = Study("sums", score, rows, str)
-    with pytest.raises(UserError, match=r"run/2/few\.json holds .* set of examples"):
-        KeptScores(epath.Path(tmp_path / "out"), [changed], study)
+    said = r"run/2/few\.json holds .* set of examples .* delete it"
+    with pytest.raises(UserError, match=said):
+        score_all(tmp_path / "out", [changed])
     (runs[0].opened.folder / "checkpoints/4/manifest.json").write_text("another")
     with pytest.raises(UserError, match=r"run/4/few\.json holds .* another checkpoint"):
-        KeptScores(epath.Path(tmp_path / "out"), runs, study)
+        score_all(tmp_path / "out", runs)
+    assert contents(tmp_path / "out") == before
 
 
-@pytest.mark.parametrize("what", ["a score", "predictions", "lost predictions"])
+def test_an_interrupt_loses_the_score_at_hand_only(runs, tmp_path):
+    scored = []
+
+    def interrupted(config, examples, scorer, params):
+        if len(scored) == 3:
+            raise KeyboardInterrupt
+        scored.append(examples)
+        return score(config, examples, scorer, params)
+
+    with pytest.raises(KeyboardInterrupt):
+        score_all(tmp_path / "out", runs, by=interrupted)
+    done, scores = score_all(tmp_path / "out", runs, most=3)
+    assert done and scores.num_kept == 6
+
+
+@pytest.mark.parametrize(
+    "what", ["a score", "half a score", "predictions", "lost predictions"]
+)
 def test_a_kept_score_that_was_changed_is_computed_again(runs, tmp_path, capsys, what):
     _, scores = score_all(tmp_path / "out", runs)
-    file = tmp_path / "out/scores/run/2/few.json"
+    before = contents(tmp_path / "out")
+    score_file = tmp_path / "out/scores/run/2/few.json"
+    predictions = tmp_path / "out/predictions/run/2/few.jsonl"
+    file, said = predictions, "is missing, changed or damaged; the same command"
     if what == "a score":
-        record = json.loads(file.read_text())
+        file, record = score_file, json.loads(score_file.read_text())
         file.write_text(json.dumps({**record, "scores": {"sum": 6}}))
+    elif what == "half a score":
+        file, said = score_file, "cannot be read"
+        file.write_text("{")
+    elif what == "predictions":
+        file.write_text("{}")
     else:
-        file = tmp_path / "out/predictions/run/2/few.jsonl"
-        written = file.read_text()
-        file.unlink() if what == "lost predictions" else file.write_text("{}")
-    said = rf"{re.escape(file.name)} is missing, changed or damaged; the same command"
+        file.unlink()
+    said = rf"{re.escape(file.name)} {said}"
     with pytest.raises(UserError, match=said):
         scores.of_run(runs[0])
-    done, scores = score_all(tmp_path / "out", runs)
-    assert re.search(said, capsys.readouterr().out)
-    assert done and scores.of_run(runs[0])[0]["tasks"]["few"] == {"sum": 5}
-    assert what == "a score" or file.read_text() == written
+    done, _ = score_all(tmp_path / "out", runs)
+    assert re.search(rf"WARNING: .*{said}", capsys.readouterr().out)
+    assert done and contents(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize("at", ["listed", "opened", "scored"])

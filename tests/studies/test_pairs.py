@@ -1,12 +1,11 @@
 """BLiMP's paradigms, pairs of one's own, and what is scored of them."""
 
-import csv
 import dataclasses
 import statistics
 
 import pytest
 from made_up_tasks import prepare_dataset
-from made_up_tokenizer import Characters
+from made_up_tokenizer import Characters, shown
 from tiny_tasks import write_lines
 
 from gpt1_jax.errors import MissingData, UserError
@@ -38,27 +37,12 @@ def pair(number, name="adjunct_island"):
     }
 
 
-def own(folder, rows, name="pairs.jsonl", **values):
+def own(folder, rows, **values):
     """The answers of pairs in a file of one's own."""
-    path = folder / name
-    if path.suffix == ".jsonl":
-        write_lines(path, rows)
-    else:
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    path = write_lines(folder / "pairs.jsonl", rows)
     data = dataclasses.replace(OWN, files=str(path), **values)
     (task,) = select_pairs(("custom",), data)
     return load_pairs(task, data, TOKENIZER, 96)
-
-
-def texts(answers):
-    return [
-        f"{TOKENIZER.decode(w.ids[: w.num_context])}|"
-        f"{TOKENIZER.decode(w.ids[w.num_context :])}"
-        for w in answers.windows
-    ]
 
 
 # --- BLiMP ------------------------------------------------------------------------
@@ -95,12 +79,18 @@ def test_paradigms_terms_and_fields_are_selected_once():
     assert sorted(by_field) == sorted(PARADIGMS)
 
 
-def test_what_blimp_does_not_have_is_refused():
-    with pytest.raises(UserError, match=r"no paradigm, term or field 'islands'.*synta"):
-        select_pairs(("islands",), DATA)
-    for names, data in (("custom",), DATA), (("blimp",), OWN), (("a", "custom"), OWN):
-        with pytest.raises(UserError, match=r"config\.tasks=.* does not go with"):
-            select_pairs(names, data)
+@pytest.mark.parametrize(
+    ("names", "data", "problem"),
+    [
+        (("islands",), DATA, r"no paradigm, term or field 'islands'.*synta"),
+        (("custom",), DATA, r"config\.tasks=.* does not go with"),
+        (("blimp",), OWN, r"config\.tasks=.* does not go with"),
+        (("a", "custom"), OWN, r"config\.tasks=.* does not go with"),
+    ],
+)
+def test_what_blimp_does_not_have_is_refused(names, data, problem):
+    with pytest.raises(UserError, match=problem):
+        select_pairs(names, data)
 
 
 def test_official_files_are_read_paradigm_by_paradigm(tmp_path):
@@ -113,7 +103,7 @@ def test_official_files_are_read_paradigm_by_paradigm(tmp_path):
     assert [each.subset for each in found.examples] == [*names[:1] * 3, *names[1:] * 3]
     assert found.labels.tolist() == [0] * 6 and found.num_long == 0
     number = found.examples[0].id
-    assert texts(found)[:2] == [f"\n|It {number} is. ", f"\n|It {number} are. "]
+    assert shown(found)[:2] == [f"\n|It {number} is. ", f"\n|It {number} are. "]
     (tmp_path / f"{names[1]}.jsonl").unlink()
     with pytest.raises(MissingData, match=rf"{names[1]}\.jsonl does not exist"):
         load_pairs(task, data, TOKENIZER, 96)
@@ -147,14 +137,9 @@ def test_columns_are_named_and_the_better_one_too(tmp_path):
         {"a": "three", "b": "four", "best": "a", "kind": "y"},
         {"a": "five", "b": "six", "best": "1", "kind": "x"},
     ]
-    for name in ("pairs.csv", "pairs.jsonl"):
-        found = own(
-            tmp_path, rows, name, sentences=("a", "b"), good="best", paradigm="kind"
-        )
-        by_text = {each.choices[0]: each for each in found.examples}
-        labels = {text: each.label for text, each in by_text.items()}
-        assert labels == {"one": 1, "three": 0, "five": 1}
-        assert by_text["three"].subset == "y"
+    found = own(tmp_path, rows, sentences=("a", "b"), good="best", paradigm="kind")
+    of_text = {each.choices[0]: (each.label, each.subset) for each in found.examples}
+    assert of_text == {"one": (1, "x"), "three": (0, "y"), "five": (1, "x")}
 
 
 def test_a_paradigm_without_a_name_is_not_the_paradigm_none(tmp_path):
@@ -179,35 +164,30 @@ def test_after_a_context_only_the_sentence_is_scored(tmp_path):
         {"sentence_good": "she ran.", "sentence_bad": "she run.", "before": "then "},
         {"sentence_good": "so it is", "sentence_bad": "so is it", "before": ""},
     ]
-    found = own(tmp_path, rows, context="before")
-    assert texts(found) == [
-        "\nthen |she ran. ",
-        "\nthen |she run. ",
-        "\n|so it is ",
-        "\n|so is it ",
+    assert shown(own(tmp_path, rows, context="before")) == [
+        *("\nthen |she ran. ", "\nthen |she run. "),
+        *("\n|so it is ", "\n|so is it "),
     ]
 
 
-def test_equal_sentences_are_named(tmp_path):
+def test_a_sentence_may_stand_in_a_column_named_context(tmp_path):
+    rows = [{"context": "a good one", "bad": "a bad one", "before": "we hear"}]
+    found = own(tmp_path, rows, sentences=("context", "bad"), context="before")
+    assert shown(found) == ["\nwe hear |a good one ", "\nwe hear |a bad one "]
+
+
+def test_equal_sentences_are_named_and_a_long_item_stays_whole(tmp_path):
     rows = [
         {"sentence_good": "to be", "sentence_bad": "to  be", "id": "first"},
-        {"sentence_good": "to be", "sentence_bad": "to bee", "id": "second"},
+        {"sentence_good": "a" * 120, "sentence_bad": "to bee", "id": "second"},
         {"sentence_good": "or not", "sentence_bad": "or not"},
     ]
     found = own(tmp_path, rows)
-    assert found.equal() == [
-        "pairs first",
-        f"pairs {tmp_path / 'pairs.jsonl'}:3",
-    ]
+    assert found.equal() == ["pairs first", f"pairs {tmp_path / 'pairs.jsonl'}:3"]
+    assert found.num_long == 1 and len(found.windows[2].ids) == 121
 
 
-def test_a_long_item_stays_whole_and_is_counted(tmp_path):
-    rows = [
-        {"sentence_good": "a" * 120, "sentence_bad": "b"},
-        {"sentence_good": "a", "sentence_bad": "b"},
-    ]
-    found = own(tmp_path, rows)
-    assert found.num_long == 1 and len(found.windows[0].ids) == 121
+PAIR = {"sentence_good": "a", "sentence_bad": "b"}
 
 
 @pytest.mark.parametrize(
@@ -216,27 +196,34 @@ def test_a_long_item_stays_whole_and_is_counted(tmp_path):
         (
             {"sentence_good": "a"},
             {},
-            r":2: there is no column 'sentence_bad'; the columns are sentence_good\.$",
+            r"no column 'sentence_bad'; the columns are sentence_good\.$",
         ),
-        ({}, {"context": "lead"}, r":1: there is no column 'lead'"),
-        ({}, {"good": "best"}, r":1: there is no column 'best'"),
-        ({}, {"paradigm": "kind"}, r":1: there is no column 'kind'"),
-        ({"sentence_bad": " "}, {}, r":2: an answer or sentence is empty, so"),
-        ({"sentence_bad": [3]}, {}, r":2: column 'sentence_bad' holds \[3\], not t"),
+        (PAIR, {"context": "lead"}, "no column 'lead'"),
+        (PAIR, {"good": "best"}, "no column 'best'"),
+        (PAIR, {"paradigm": "kind"}, "no column 'kind'"),
+        ({**PAIR, "sentence_bad": " "}, {}, "an answer or sentence is empty, so"),
         (
-            {"best": "sentence_ugly"},
-            {"good": "best"},
-            r":2: label 'sentence_ugly' is neither",
+            {**PAIR, "sentence_bad": [3]},
+            {},
+            r"column 'sentence_bad' holds \[3\], not t",
         ),
+        (
+            {**PAIR, "lead": ["a"]},
+            {"context": "lead"},
+            r"column 'lead' holds \['a'\], not text",
+        ),
+        (
+            {**PAIR, "best": "sentence_ugly"},
+            {"good": "best"},
+            "label 'sentence_ugly' is neither",
+        ),
+        ({**PAIR, "best": ""}, {"good": "best"}, "no label in column 'best'"),
     ],
+    ids=str,
 )
 def test_pairs_that_cannot_be_used_are_named(tmp_path, row, values, problem):
-    good = {"sentence_good": "a", "sentence_bad": "b"}
-    if "best" in row:
-        good["best"] = "sentence_good"
-    rows = [good, row if row == {"sentence_good": "a"} else {**good, **row}]
-    with pytest.raises(UserError, match=problem):
-        own(tmp_path, rows, **values)
+    with pytest.raises(UserError, match=rf"pairs\.jsonl:1: .*{problem}"):
+        own(tmp_path, [row], **values)
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):
@@ -256,35 +243,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
         write_lines(tmp_path / name, [pair(1)])
     with pytest.raises(UserError, match="two files 'a', whose scores would have one"):
         select(tmp_path)
-    (tmp_path / "two/a.jsonl").unlink()
     (tmp_path / "one/a.jsonl").write_text("\n")
     (task,) = select(tmp_path / "one")
     with pytest.raises(MissingData, match=r"a\.jsonl holds no pairs"):
         load_pairs(task, OWN, TOKENIZER, 96)
-
-
-def test_a_sentence_may_stand_in_a_column_named_context(tmp_path):
-    rows = [{"context": "a good one", "bad": "a bad one", "before": "we hear"}]
-    found = own(tmp_path, rows, sentences=("context", "bad"), context="before")
-    read = [TOKENIZER.decode(window.ids) for window in found.windows]
-    assert [text.strip() for text in read] == [
-        "we hear a good one",
-        "we hear a bad one",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("row", "values", "problem"),
-    [
-        ({"best": ""}, {"good": "best"}, r":1: there is no label in column 'best'"),
-        (
-            {"lead": ["a"]},
-            {"context": "lead"},
-            r":1: column 'lead' holds \['a'\], not text",
-        ),
-    ],
-)
-def test_columns_are_named_as_the_file_has_them(tmp_path, row, values, problem):
-    rows = [{"sentence_good": "a", "sentence_bad": "b", **row}]
-    with pytest.raises(UserError, match=problem):
-        own(tmp_path, rows, **values)

@@ -1,27 +1,28 @@
 """BabyLM's evaluation, as a team runs it, on made-up data in its formats."""
 
 import csv
+import itertools
 import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from babylm_data import write_evaluation_data
 from broken_copies import edit_metadata
 from etils import epath
-from tiny_run import load_config
+from tiny_tasks import read_lines
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.studies.babylm import job as babylm
 from gpt1_jax.studies.babylm import parts
 from gpt1_jax.studies.babylm import scores as evaluation
+from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES
 from gpt1_jax.studies.babylm.parts import FULL, PARTS, load_part
 from gpt1_jax.studies.blimp import PARADIGMS
-
-NO_READING = tuple(name for name in PARTS if name != "reading")
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 
 @pytest.fixture(scope="module")
@@ -43,100 +44,96 @@ def trained(pretrained, made_once):
 
 
 @pytest.fixture
-def evaluate(trained, data, corpus_dir, tmp_path, capsys):
-    """A function from values to what the job prints and writes."""
+def evaluate(run_job, trained, data):
+    """A function from values to what the job prints; its folder is `to`."""
 
-    def run(to="out", **values):
-        overrides = {
-            "init_from": str(trained),
-            "data.dir": str(data),
-            "tasks": NO_READING,
-            "compilation_cache_dir": str(corpus_dir / "xla"),
-            **values,
-        }
-        config = load_config("strict-small", file="babylm", **overrides)
-        babylm.run(config_lib.load(config.to_dict()), str(tmp_path / to))
-        return capsys.readouterr().out
+    def run(**values):
+        given = {"init_from": str(trained), "data__dir": str(data)}
+        return run_job("babylm", "strict-small", **{**given, **values})
 
     return run
 
 
-def rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+@pytest.fixture(scope="module")
+def reads(trained, data):
+    """`reads(part, chosen)`: items of a part, a scorer, and the notebook's model."""
+    run, model = open_run(str(trained)), gpt1_jax.load(str(trained))
+    scorer = evaluation.Scorer(run.model_in("float32"), run.tokenizer.vocab_size)
+
+    def load(part, chosen=FULL):
+        folder = epath.Path(data)
+        items = load_part(PARTS[part], chosen, folder, run.tokenizer, 40)
+        return items, scorer, model
+
+    return load
 
 
 # --- what is scored ---------------------------------------------------------------
 
-EXPECTED = {  # of the first item of a file: what is read before each answer, and it
-    "blimp_filtered/adjunct_island": lambda row: [
-        ("", row["sentence_good"]),
-        ("", row["sentence_bad"]),
-    ],
-    "supplement_filtered/hypernym": lambda row: [
-        ("", row["sentence_good"]),
-        ("", row["sentence_bad"]),
-    ],
-    "ewok_filtered/agent-properties": lambda row: [
-        (row["Context1"], f" {row[target]}") for target in ("Target1", "Target2")
-    ],
-    "entity_tracking/regular": lambda row: [
-        (row["input_prefix"], option) for option in row["options"]
-    ],
-    "wug_adj_nominalization/wug_adj_nominalization": lambda row: [
-        ("", sentence) for sentence in row["sentences"].split("\t")
-    ],
-    "comps/comps_wugs": lambda row: [
-        (row[prefix], f" {row['property_phrase']}")
-        for prefix in ("prefix_acceptable", "prefix_unacceptable")
-    ],
+
+def sentences(row):
+    return [("", row["sentence_good"]), ("", row["sentence_bad"])]
+
+
+# A file of each part, the id of its first item, and what is read before each answer.
+FIRST = {
+    "blimp": ("blimp_filtered/adjunct_island", "adjunct_island_0", sentences),
+    "blimp_supplement": ("supplement_filtered/hypernym", "hypernym_0", sentences),
+    "ewok": (
+        "ewok_filtered/agent-properties",
+        "agent-properties_0",
+        lambda row: [(row["Context1"], f" {row[f'Target{n}']}") for n in (1, 2)],
+    ),
+    "entity_tracking": (
+        "entity_tracking/regular",
+        "regular_0_ops_0",
+        lambda row: [(row["input_prefix"], option) for option in row["options"]],
+    ),
+    "wug_adj": (
+        "wug_adj_nominalization/wug_adj_nominalization",
+        "wug_adj_0",
+        lambda row: [("", sentence) for sentence in row["sentences"].split("\t")],
+    ),
+    "comps": (
+        "comps/comps_wugs",
+        "wugs_0",
+        lambda row: [
+            (row[f"prefix_{kind}"], f" {row['property_phrase']}")
+            for kind in ("acceptable", "unacceptable")
+        ],
+    ),
 }
 
 
-@pytest.mark.parametrize("place", EXPECTED)
-def test_sentences_are_scored_after_what_they_follow(place, trained, data):
+@pytest.mark.parametrize("part", FIRST)
+def test_sentences_are_scored_after_what_they_follow(part, reads, data):
     """By the notebook's model, answer by answer."""
-    folder, _, _ = place.partition("/")
-    (part,) = (each for each in PARTS.values() if each.folders.get(FULL) == folder)
-    run, model = open_run(str(trained)), gpt1_jax.load(str(trained))
-    items = load_part(part, FULL, epath.Path(data), run.tokenizer, 40)
-    scorer = evaluation.Scorer(run.model_in("float32"), run.tokenizer.vocab_size)
+    place, wanted, answers_of = FIRST[part]
+    items, scorer, model = reads(part)
     _, predictions = evaluation.score_part(items, scorer, model.params)
     names = [each["subset"] for each in predictions]
     assert names == sorted(names)
-    row = rows(data / "full_eval" / f"{place}.jsonl")[0]
-    expected = [
-        float(model.log_probs(text, context=context).sum())
-        for context, text in EXPECTED[place](row)
-    ]
-    wanted = {
-        "blimp": "adjunct_island_0",
-        "blimp_supplement": "hypernym_0",
-        "ewok": "agent-properties_0",
-        "entity_tracking": "regular_0_ops_0",
-        "wug_adj": "wug_adj_0",
-        "comps": "wugs_0",
-    }[part.name]
     (found,) = (each for each in predictions if each["id"] == wanted)
+    answers = answers_of(read_lines(data / "full_eval" / f"{place}.jsonl")[0])
+    expected = [
+        float(model.log_probs(text, context=context).sum()) for context, text in answers
+    ]
     np.testing.assert_allclose(found["log_probs"], expected, atol=1e-4)
-    choice = int(np.argmax(found["log_probs"]))
-    context, text = EXPECTED[place](row)[choice]
-    pred = f"{context}{text}" if part.name == "comps" else text
-    assert found["pred"] == pred
-    if part.name == "wug_adj":
+    context, text = answers[int(np.argmax(found["log_probs"]))]
+    assert found["pred"] == (f"{context}{text}" if part == "comps" else text)
+    if part == "wug_adj":
         odds = np.exp(np.asarray(expected) - max(expected))
         assert found["prob"] == pytest.approx(odds[0] / odds.sum(), abs=1e-5)
 
 
-def test_words_are_scored_after_their_contexts(trained, data):
+def test_words_are_scored_after_their_contexts(reads, data):
     """Reading and AoA: surprisal at word ends; without a context, after a newline."""
-    run, model = open_run(str(trained)), gpt1_jax.load(str(trained))
-    scorer = evaluation.Scorer(run.model_in("float32"), run.tokenizer.vocab_size)
+    items, scorer, model = reads("reading")
 
     def surprisal(context, word):
         before = f"{context} " if context else ""
         return -float(model.log_probs(word, context=before).sum())
 
-    items = load_part(PARTS["reading"], FULL, epath.Path(data), run.tokenizer, 40)
     nats = [
         -float(each.log_probs.sum()) for each in scorer(model.params, items.all_windows)
     ]
@@ -148,7 +145,7 @@ def test_words_are_scored_after_their_contexts(trained, data):
             expected.append(surprisal(line["prev_item"], line["prev_word"]))
         assert [nats[n] for n in numbers] == pytest.approx(expected, abs=1e-4)
     assert [len(each) for each in items.numbers[:5]] == [1, 2, 2, 2, 2]
-    items = load_part(PARTS["aoa"], "fast", epath.Path(data), run.tokenizer, 40)
+    items, *_ = reads("aoa", "fast")
     (first, second) = items.rows  # "a" has one letter
     assert (first["target_word"], second["context_id"]) == ("bed", 1)
     _, predictions = evaluation.score_part(items, scorer, model.params)
@@ -165,72 +162,71 @@ def test_the_mean_of_entity_tracking_is_over_kinds_then_moves():
 # --- reading times -------------------------------------------------------------------
 
 
-def reading_rows(seed=0, count=300):
-    rng = np.random.default_rng(seed)
-    rows, predictions = [], []
-    for _ in range(count):
-        row = {name: float(rng.normal()) for name in parts.READING_PREDICTORS}
-        pred, prev = rng.normal(size=2).tolist()
-        for name in (*parts.EYE_TRACKING, parts.SELF_PACED):
-            row[name] = row["length"] + float(rng.normal())
-        rows.append(row)
-        predictions.append({"pred": pred, "prev_pred": prev})
-    return rows, predictions
+def reading_table(count=300):
+    """Made-up times that depend on the length of a word alone, and surprisal."""
+    rng = np.random.default_rng(0)
+    names = (*parts.READING_PREDICTORS, "pred", "prev_pred")
+    table = pd.DataFrame({name: rng.normal(size=count) for name in names})
+    for name in (*parts.EYE_TRACKING, parts.SELF_PACED):
+        table[name] = table["length"] + rng.normal(size=count)
+    return table
 
 
-def residual_share(rows, predictions, measure, names):
+def reading_scores(table):
+    rows = table.to_dict("records")
+    return evaluation.reading_scores(rows, rows)
+
+
+def residual_share(table, measure, names):
     """The same by NumPy's least squares."""
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    columns |= {
-        name: np.array([each[name] for each in predictions]) for name in predictions[0]
-    }
-    own = [columns[name] for name in names]
-    products = [a * b for i, a in enumerate(own) for b in own[i + 1 :]]
-    base = np.stack([np.ones(len(rows)), *own, *products], axis=1)
+    own = [table[name] for name in names]
+    products = [one * other for one, other in itertools.combinations(own, 2)]
+    base = np.stack([np.ones(len(table)), *own, *products], axis=1)
     left = []
-    for design in (base, np.column_stack([base, columns["pred"]])):
-        target = columns[measure]
-        fitted = design @ np.linalg.lstsq(design, target, rcond=None)[0]
-        left.append(((target - fitted) ** 2).sum())
+    for design in (base, np.column_stack([base, table["pred"]])):
+        fitted = design @ np.linalg.lstsq(design, table[measure], rcond=None)[0]
+        left.append(((table[measure] - fitted) ** 2).sum())
     return 1 - left[1] / left[0]
 
 
 def test_reading_scores_are_those_of_least_squares():
-    rows, predictions = reading_rows()
-    for number, row in enumerate(rows):
-        row["RTgopast"] += 0.5 * predictions[number]["pred"]
-    found = evaluation.reading_scores(rows, predictions)
-    names = parts.READING_PREDICTORS
-    alone = [
-        residual_share(rows, predictions, measure, names[:3])
-        for measure in parts.EYE_TRACKING
-    ]
+    table, names = reading_table(), parts.READING_PREDICTORS
+    table["RTgopast"] += 0.5 * table["pred"]
+    found = reading_scores(table)
+    alone = [residual_share(table, name, names[:3]) for name in parts.EYE_TRACKING]
     assert found["eye_tracking"] == pytest.approx(np.mean(alone))
-    expected = residual_share(
-        rows, predictions, parts.SELF_PACED, (*names, "prev_pred")
-    )
+    expected = residual_share(table, parts.SELF_PACED, (*names, "prev_pred"))
     assert found["self_paced"] == pytest.approx(expected)
     assert found["self_paced"] < 0.05 < max(alone)
     # Surprisal that is the reading time explains it; a missing value drops its word.
-    for row, each in zip(rows, predictions, strict=True):
-        each["pred"] = row[parts.SELF_PACED]
-    rows[0] |= {parts.SELF_PACED: None}
-    predictions[1]["prev_pred"] = None
-    assert evaluation.reading_scores(rows, predictions)["self_paced"] > 0.99
+    table["pred"] = table[parts.SELF_PACED]
+    table.loc[0, parts.SELF_PACED] = table.loc[1, "prev_pred"] = np.nan
+    assert reading_scores(table)["self_paced"] > 0.99
 
 
-@pytest.mark.parametrize("time", [250.0, None])
+@pytest.mark.parametrize("time", [250.0, np.nan])
 def test_reading_times_that_say_nothing_are_refused(time):
-    rows, predictions = reading_rows(count=40)
-    rows = [row | {parts.SELF_PACED: time} for row in rows]
+    table = reading_table(40).assign(**{parts.SELF_PACED: time})
     with pytest.raises(UserError, match=rf"{parts.SELF_PACED} of the .* always the s"):
-        evaluation.reading_scores(rows, predictions)
+        reading_scores(table)
 
 
 # --- what is written -----------------------------------------------------------------
 
 
+OF_BOTH = ("wug_adj/wug_adj_nominalization", "wug_past/wug_past_tense", "reading")
+OF_FULL = (
+    *("blimp/blimp_filtered", "blimp/supplement_filtered", "ewok/ewok_filtered"),
+    *("entity_tracking/entity_tracking", "comps/comps"),
+)
+OF_FAST = (
+    *("blimp/blimp_fast", "blimp/supplement_fast", "ewok/ewok_fast"),
+    "entity_tracking/entity_tracking_fast",
+)
+
+
 def test_predictions_are_written_as_the_pipeline_does(evaluate, tmp_path):
+    """In a folder for each milestone; the table has a column for each."""
     out = evaluate()
     assert "full      step      12  blimp " in out
     results = json.loads((tmp_path / "out/results.json").read_text())
@@ -239,78 +235,58 @@ def test_predictions_are_written_as_the_pipeline_does(evaluate, tmp_path):
     revisions = [each["revision"] for each in fast["checkpoints"]]
     assert revisions == ["chck_1k", "chck_2k"]
     (top,) = (tmp_path / "out/results").iterdir()
-    found = {str(path.relative_to(top)) for path in top.rglob("*.json")}
-    causal = "zero_shot/causal"
-    common = {
-        "wug_adj/wug_adj_nominalization/predictions.json",
-        "wug_past/wug_past_tense/predictions.json",
-    }
-    of_main = common | {
-        "blimp/blimp_filtered/predictions.json",
-        "blimp/supplement_filtered/predictions.json",
-        "ewok/ewok_filtered/predictions.json",
-        "entity_tracking/entity_tracking/predictions.json",
-        "comps/comps/predictions.json",
-        "AoA_word/surprisal.json",
-    }
-    of_fast = common | {
-        "blimp/blimp_fast/predictions.json",
-        "blimp/supplement_fast/predictions.json",
-        "ewok/ewok_fast/predictions.json",
-        "entity_tracking/entity_tracking_fast/predictions.json",
-    }
-    assert found == {f"main/{causal}/{name}" for name in of_main} | {
-        f"{revision}/{causal}/{name}" for revision in revisions for name in of_fast
-    }
-    blimp = json.loads(
-        (top / f"main/{causal}/blimp/blimp_filtered/predictions.json").read_text()
+    files = top.rglob("predictions.json")
+    found = [str(path.parent.relative_to(top)) for path in files]
+    assert sorted(found) == sorted(
+        [f"main/zero_shot/causal/{task}" for task in (*OF_FULL, *OF_BOTH)]
+        + [f"{at}/zero_shot/causal/{task}" for at in revisions for task in OF_FAST]
+        + [f"{at}/zero_shot/causal/{task}" for at in revisions for task in OF_BOTH]
     )
+
+    def read(name):
+        return json.loads((top / "main/zero_shot/causal" / name).read_text())
+
+    blimp = read("blimp/blimp_filtered/predictions.json")
     assert list(blimp) == ["adjunct_island", "principle_A_case_1"]
     lines = blimp["adjunct_island"]["predictions"]
     assert [line["id"] for line in lines] == [f"adjunct_island_{k}" for k in range(6)]
     assert set(lines[0]) == {"id", "pred"}
-    aoa = json.loads((top / f"main/{causal}/AoA_word/surprisal.json").read_text())
-    assert [(each["step"], each["context_id"]) for each in aoa["results"]] == [
-        *(("chck_1k", 0), ("chck_1k", 1), ("chck_2k", 0), ("chck_2k", 1)),
-    ]
-    assert "would lack" in out and "chck_1M: no milestone of this name" in out
-    assert not (tmp_path / "out/all_full_preds_and_fast_scores_causal.json").exists()
-
-
-def test_the_table_has_a_column_for_each_milestone(evaluate, tmp_path):
-    out = evaluate(tasks=("blimp", "reading"))
-    table = (tmp_path / "out/results.md").read_text()
-    assert table in out
-    assert "| task | full, main | fast, chck_1k | fast, chck_2k |" in table
-    assert "| reading, self-paced |" in table
-    (top,) = (tmp_path / "out/results").iterdir()
-    path = top / "main/zero_shot/causal/reading/predictions.json"
-    lines = json.loads(path.read_text())["reading"]["predictions"]
+    lines = read("reading/predictions.json")["reading"]["predictions"]
     assert [line["id"] for line in lines] == list(range(60))
     assert np.isnan(lines[0]["prev_pred"]) and lines[1]["prev_pred"] > 0
+    words = [
+        (each["step"], each["context_id"])
+        for each in read("AoA_word/surprisal.json")["results"]
+    ]
+    assert words == [(step, number) for step in revisions for number in (0, 1)]
+    assert "would lack" in out and "chck_1M: no milestone of this name" in out
+    assert not (tmp_path / "out/all_full_preds_and_fast_scores_causal.json").exists()
+    table = (tmp_path / "out/results.md").read_text()
+    assert table in out and "| reading, self-paced |" in table
+    assert "| task | full, main | fast, chck_1k | fast, chck_2k |" in table
 
 
 def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
     """With sizes and milestones as the made-up data has them."""
+
+    def six(*names):
+        return dict.fromkeys(names, 6)
+
+    moves = six("regular_0_ops", "regular_1_ops")
     small = {
-        "blimp": {"adjunct_island": 6, "principle_a_case_1": 6},
-        "blimp_supplement": {"hypernym": 6},
-        "ewok": {"agent-properties": 6},
-        "entity_tracking": {
-            f"{kind}_{moves}_ops": 6
-            for kind in ("regular", "ambiref")
-            for moves in (0, 1)
-        },
-        "wug_adj": {"wug_adj": 6},
-        "wug_past": {"wug_past": 6},
-        "comps": dict.fromkeys(PARTS["comps"].sizes, 6),
+        "blimp": six("adjunct_island", "principle_a_case_1"),
+        "blimp_supplement": six("hypernym"),
+        "ewok": six("agent-properties"),
+        "entity_tracking": {**moves, **six("ambiref_0_ops", "ambiref_1_ops")},
+        "wug_adj": six("wug_adj"),
+        "wug_past": six("wug_past"),
+        "comps": six(*PARTS["comps"].sizes),
         "aoa": {},
     }
     smaller = {
         name: PARTS[name]._replace(sizes=sizes, fast_sizes=sizes or {"aoa": 2})
         for name, sizes in small.items()
     }
-    moves = {"regular_0_ops": 6, "regular_1_ops": 6}
     smaller["entity_tracking"] = smaller["entity_tracking"]._replace(fast_sizes=moves)
     for module in (babylm, parts, evaluation):
         if hasattr(module, "PARTS"):
@@ -346,6 +322,7 @@ def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
 
 
 def test_sizes_are_those_of_the_challenge():
+    assert BABYLM_SIZES.keys() <= TASKS.keys() and len(BABYLM_SIZES) == 7
     assert set(PARTS["blimp"].sizes) == {name.lower() for name in PARADIGMS}
     assert sum(PARTS["blimp"].sizes.values()) == 59875
     assert sum(PARTS["entity_tracking"].sizes.values()) == 9483
@@ -365,41 +342,53 @@ def test_sizes_are_those_of_the_challenge():
 def test_data_that_is_not_at_hand_is_left_out(evaluate, data, tmp_path):
     partial = shutil.copytree(data, tmp_path / "partial")
     shutil.rmtree(partial / "full_eval" / "ewok_filtered")
-    out = evaluate(**{"data.dir": str(partial)}, tasks=("ewok", "wug_past"))
+    out = evaluate(data__dir=str(partial), tasks=("ewok", "wug_past"))
     assert "Skipping ewok (full): " in out and "fast      step" in out
     with pytest.raises(FileNotFoundError, match="no data of any of the tasks"):
-        evaluate(to="none", **{"data.dir": str(tmp_path / "nothing")})
+        evaluate(to="none", data__dir=str(tmp_path / "nothing"))
 
 
-def test_bad_items_and_tasks_are_named(evaluate, data, tmp_path, trained):
-    with pytest.raises(UserError, match=r"config\.tasks names 'glue'"):
-        evaluate(tasks=("glue",))
-    broken = shutil.copytree(data, tmp_path / "broken")
-    path = broken / "full_eval/wug_past_tense/wug_past_tense.jsonl"
-    path.write_text('{"sentences": "one form", "ratio": "much"}\n')
-    with pytest.raises(
-        UserError, match=r"wug_past_tense\.jsonl:1: columns 'sentences'"
-    ):
-        evaluate(**{"data.dir": str(broken)}, tasks=("wug_past",))
-    path.write_text('{"sentences": "one form", "ratio": 0.5}\n')
-    with pytest.raises(UserError, match=r":1: column 'answers' holds \['one form'\]"):
-        evaluate(**{"data.dir": str(broken)}, tasks=("wug_past",))
-    aoa = broken / "full_eval/aoa/cdi_childes.json"
-    for content in ('{"word": 3}', '{"word": [{"context": null}]}'):
-        aoa.write_text(content)
-        with pytest.raises(UserError, match="is not an object of words"):
-            evaluate(**{"data.dir": str(broken)}, tasks=("aoa",))
+WUG, AOA = "wug_past_tense/wug_past_tense.jsonl", "aoa/cdi_childes.json"
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "content", "said"),
+    [
+        (
+            "wug_past",
+            WUG,
+            ["a", "much"],
+            r"tense\.jsonl:1: columns 'sentences' and 'ra",
+        ),
+        ("wug_past", WUG, ["a", 0.5], r":1: column 'answers' holds \['a'\]"),
+        ("aoa", AOA, {"word": 3}, "is not an object of words"),
+        ("aoa", AOA, {"word": [{"context": None}]}, "is not an object of words"),
+    ],
+)
+def test_bad_items_are_named(evaluate, tmp_path, part, name, content, said):
+    path = tmp_path / "data" / "full_eval" / name
+    path.parent.mkdir(parents=True)
+    if part == "wug_past":
+        content = dict(zip(("sentences", "ratio"), content, strict=True))
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=said):
+        evaluate(data__dir=str(tmp_path / "data"), tasks=(part,))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"tasks": ("glue",)}, r"config\.tasks names 'glue'"),
+        ({"track": "loose"}, r"config\.track='loose' is not known"),
+        ({"sets": ("slow",)}, r"config\.sets='slow' is not known"),
+    ],
+    ids=str,
+)
+def test_tasks_tracks_and_sets_are_known(evaluate, overrides, said):
+    with pytest.raises(UserError, match=said):
+        evaluate(**overrides)
 
 
 def test_a_run_without_milestones_is_refused(evaluate, pretrained):
     with pytest.raises(FileNotFoundError, match="holds no milestone"):
         evaluate(init_from=str(pretrained), sets=("fast",))
-
-
-def test_the_track_and_sets_are_known():
-    with pytest.raises(UserError, match=r"config\.track='loose' is not known"):
-        config_lib.load(
-            load_config(
-                "loose", file="babylm", **{"init_from": "run", "data.dir": "x"}
-            ).to_dict()
-        )

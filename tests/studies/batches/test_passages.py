@@ -1,6 +1,7 @@
 """Passages found in the tokens of a corpus."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -60,10 +61,8 @@ def find(request, tmp_path, monkeypatch):
 def test_a_passage_is_found_wherever_lines_end(find, passage, found):
     # GPT-1's tokenizer makes hyphens of dashes, and this one has no letter \u00e9.
     wanted = [text.replace("\u2014", "-") for text in found]
-    got = [
-        text.replace("\u2014", "-").removeprefix("caf\u00e9") for text in find(passage)
-    ]
-    got = [text.removeprefix("caf<unk>") for text in got]
+    got = [text.replace("\u2014", "-") for text in find(passage)]
+    got = [re.sub("^caf(\u00e9|<unk>)", "", text) for text in got]
     # A token of the first or last word may hold a character more.
     assert len(got) == len(wanted)
     for text, part in zip(got, wanted, strict=True):

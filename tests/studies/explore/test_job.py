@@ -27,7 +27,7 @@ from gpt1_jax.studies.explore.page import (
 TEXT = "\n".join(["the quick fox walked home", "she said: never mind the rain!"] * 6)
 
 
-def make(folders, output, **overrides):
+def make(folders, output, /, **overrides):
     """The data on the page that the job writes."""
     runs = ",".join(map(str, folders))
     values = {"runs": runs, "text": TEXT, "output": str(output), **overrides}
@@ -72,7 +72,8 @@ def test_what_is_inside_is_what_the_model_does(windows_and_model):
         model.config, model.params, model.tokenizer.vocab_size, windows
     )
     first = list(windows[0].ids)
-    logits = model.logits(model.tokenizer.decode(first[1:]).join(["\n", ""]))
+    text = f"\n{model.tokenizer.decode(first[1:])}"
+    logits = model.logits(text)
     probs = np.asarray(jax.nn.softmax(logits))
     assert len(probs) == len(first)
     assert inside.bits[0] == inside.ranks[0] == 0 == inside.expected_probs[0].max()
@@ -84,7 +85,7 @@ def test_what_is_inside_is_what_the_model_does(windows_and_model):
         np.testing.assert_allclose(inside.expected_probs[place], before[ids], 1e-4)
         assert inside.bits[place] == pytest.approx(-np.log2(before[token]), rel=1e-4)
         assert inside.ranks[place] == 1 + (before > before[token]).sum()
-    attention = model.attention(model.tokenizer.decode(first[1:]).join(["\n", ""]))
+    attention = model.attention(text)
     there = np.take_along_axis(attention, inside.sources[:, :, : len(first)], -1)
     np.testing.assert_allclose(inside.weights[:, :, : len(first)], there, atol=1e-6)
     np.testing.assert_allclose(there[..., 0], attention.max(-1), atol=1e-6)
@@ -204,14 +205,13 @@ def test_a_page_of_the_paper_s_size_is_no_larger_than_promised():
         ({"text": "a " * 1001}, "config.text has 1,001 words; a page shows up to"),
         ({"text": "a \x00 b"}, "nothing is left of"),
         ({"step": "milestones"}, "holds no milestone"),
+        ({"runs": "run,run"}, "names a run twice"),
+        ({"output": "page.txt"}, r"must end in \.html"),
     ],
-    ids=str,
+    ids=ascii,
 )
 def test_what_cannot_be_shown_is_refused(pretrained, tmp_path, overrides, message):
+    page = tmp_path / "page.html"
     with pytest.raises((UserError, FileNotFoundError), match=message):
-        make([pretrained], tmp_path / "page.html", **overrides)
-    assert not (tmp_path / "page.html").exists()
-    with pytest.raises(UserError, match="names a run twice"):
-        make([pretrained, pretrained], tmp_path / "page.html")
-    with pytest.raises(UserError, match=r"must end in \.html"):
-        make([pretrained], tmp_path / "page.txt")
+        make([pretrained], page, **overrides)
+    assert not page.exists()

@@ -82,10 +82,12 @@ def labels(page, run):
 
 
 def test_the_numbers_of_each_step_are_the_model_s(opened, pretrained, pretrained_lstm):
+    """Beside the text as it is, though a stranger wrote it."""
     page = opened()
-    slider = page.get_by_role("slider")
+    texts = page.locator(".text").first.get_by_role("option").all_inner_texts()
+    assert texts == TEXT.split()
     for value, step in enumerate((8, 12)):
-        slider.fill(str(value))
+        page.get_by_role("slider").fill(str(value))
         assert page.locator("#step").inner_text() == str(step)
         for run, folder in enumerate((pretrained, pretrained_lstm)):
             words = gpt1_jax.load(str(folder), step).surprisal(TEXT, context="text")
@@ -256,12 +258,8 @@ def test_the_focus_stays_on_tokens_and_heads(opened):
 
     heads = page.locator(".attended").first.get_by_role("radio")
     heads.first.focus()
-    for key, number in (
-        ("Enter", 0),
-        ("ArrowRight", 1),
-        ("Enter", 1),
-        ("ArrowLeft", 0),
-    ):
+    keys = ("Enter", "ArrowRight", "Enter", "ArrowLeft")
+    for key, number in zip(keys, (0, 1, 1, 0), strict=True):
         page.keyboard.press(key)
         assert focused(page) == [heads.nth(number).get_attribute("aria-label"), "true"]
     page.keyboard.press("Escape")
@@ -327,9 +325,8 @@ def test_the_curve_says_which_line_is_whose(opened):
     text = page.locator(".curve p").inner_text()
     assert "dashed" not in text
     names = page.locator("main h2[id]").all_inner_texts()
-    assert [text.index(f"{name}, ") for name in names] == sorted(
-        text.index(f"{name}, ") for name in names
-    )
+    places = [text.index(f"{name}, ") for name in names]
+    assert places == sorted(places)
 
 
 def test_names_and_scale_stay_in_sight(opened):
@@ -361,9 +358,8 @@ def test_the_scale_is_that_of_the_words(opened):
     page.get_by_label("Colours show").select_option("attention")
     assert "100% of the attention" in scale.inner_text()
     page.locator("#run0word0").evaluate("e => e.style.setProperty('--share', 1)")
-    assert scale.locator("span").last.evaluate(look) == page.locator(
-        "#run0word0"
-    ).evaluate(look)
+    last = scale.locator("span").last
+    assert last.evaluate(look) == page.locator("#run0word0").evaluate(look)
 
 
 def test_maps_follow_the_colours_of_the_screen(opened):
@@ -383,18 +379,9 @@ def test_a_print_has_all_of_the_page(opened):
     page.emulate_media(media="print")
     for part in ("aside", ".attended", ".layers", ".scale"):
         assert page.locator(part).first.is_visible()
-    boxes = [
-        page.locator(part).first.bounding_box() for part in ("main > .runs", "aside")
-    ]
-    assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]  # nothing is covered
-
-
-def test_text_of_a_stranger_is_shown_as_it_is(opened):
-    page = opened()
-    shown = [option.inner_text() for option in page.locator("#run0").all()]
-    assert shown  # the heading
-    texts = page.locator(".text").first.get_by_role("option").all_inner_texts()
-    assert texts == TEXT.split()
+    parts = (page.locator(part).first for part in ("main > .runs", "aside"))
+    above, below = (part.bounding_box() for part in parts)
+    assert below["y"] >= above["y"] + above["height"]  # nothing is covered
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -1,5 +1,7 @@
 """Effects of components: those of one forward pass for each, by hand."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ PAIRS = [  # that differ at their third token, at their second and first, at the
     ([1, 7, 7, 7, 2], [1, 7, 7, 7, 3]),
 ]
 CLEAN, CORRUPTED = [1, 5, 6, 7], [1, 5, 9, 7]
+assert_close = functools.partial(np.testing.assert_allclose, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -35,25 +38,31 @@ def pair(good, bad, num_context=1):
     return ReadingWindow(good, num_context), ReadingWindow(bad, num_context)
 
 
-def difference(model, params, windows, edits=(), states=0, vocab_size=97):
-    """D by one forward pass for each answer; of a model of fewer layers if asked."""
-    found = []
-    for window, edit in zip(windows, edits or ({}, {}), strict=True):
-        tokens = np.asarray([window.ids[:-1]])
-        output, recorded = forward(model, params, tokens, state_names(model), edit)
-        if states:
-            state = recorded[state_names(model)[states - 1]]
-            output = output._replace(hidden=state)
-        logits = language_model.logits(model, output)[0, :, :vocab_size]
-        log_probs = np.asarray(jax.nn.log_softmax(logits))
-        first = window.num_context
-        found.append(
-            sum(
-                log_probs[at - 1, window.ids[at]]
-                for at in range(first, len(window.ids))
-            )
-        )
-    return found[0] - found[1]
+def read_together(pairs):
+    """The windows of pairs, and their tokens as rows.
+
+    Padding behind a text changes nothing in it.
+    """
+    windows = [window for pair in pairs for window in pair]
+    tokens = np.zeros((len(windows), max(len(w.ids) for w in windows) - 1), np.int32)
+    for row, window in zip(tokens, windows, strict=True):
+        row[: len(window.ids) - 1] = window.ids[:-1]
+    return windows, tokens
+
+
+def differences(model, params, pairs, edits=None, states=0, vocab_size=97):
+    """D of each pair, by one forward pass; of a model of fewer layers if asked."""
+    windows, tokens = read_together(pairs)
+    output, recorded = forward(model, params, tokens, state_names(model), edits or {})
+    if states:
+        output = output._replace(hidden=recorded[state_names(model)[states - 1]])
+    logits = language_model.logits(model, output)[..., :vocab_size]
+    log_probs = np.asarray(jax.nn.log_softmax(logits))
+    scores = [
+        sum(own[at - 1, ids[at]] for at in range(first, len(ids)))
+        for own, (ids, first, *_) in zip(log_probs, windows, strict=True)
+    ]
+    return np.subtract(scores[::2], scores[1::2])
 
 
 def all_effects(model, params, pairs, clean=None, **how):
@@ -68,32 +77,28 @@ def places(model):
             yield "heads", (layer, head), f"h_{layer}/attn/heads", {"heads": head}
         yield "attention", (layer,), f"h_{layer}/attn/out", {}
         yield "mlp", (layer,), f"h_{layer}/mlp/out", {}
-        for back in range(3):
-            at = {"positions": back}
-            yield "positions", (layer, back), state_names(model)[layer], at
 
 
 def test_effects_are_those_of_one_forward_pass_for_each(model, params):
     pairs = [pair(*each) for each in PAIRS]
     found = all_effects(model, params, pairs)
-    differ = 2, 1, 4  # the first token in which a pair's sentences differ
-    for number, (windows, first) in enumerate(zip(pairs, differ, strict=True)):
-        base = difference(model, params, windows)
-        assert found.base[number] == found.clean[number]
-        np.testing.assert_allclose(found.base[number], base, atol=1e-5)
-        for field, place, name, where in places(model):
-            if "positions" in where:
-                where = {"positions": (position := first - 1 - where["positions"])}
-                if position < 0:
-                    assert np.isnan(getattr(found, field)[number, *place])
-                    continue
-            edits = [{name: zero(**where)}] * 2
-            expected = difference(model, params, windows, edits)
-            actual = getattr(found, field)[number, *place]
-            np.testing.assert_allclose(actual, expected, atol=1e-5, err_msg=name)
-        for layer in range(3):
-            expected = difference(model, params, windows, states=layer + 1)
-            np.testing.assert_allclose(found.lens[number, layer], expected, atol=1e-5)
+    base = differences(model, params, pairs)
+    assert_close(found.base, base)
+    assert (found.base == found.clean).all()
+    for field, place, name, where in places(model):
+        expected = differences(model, params, pairs, {name: zero(**where)})
+        actual = getattr(found, field)[:, *place]
+        assert_close(actual, expected, err_msg=name)
+    for layer, name in enumerate(state_names(model)):
+        expected = differences(model, params, pairs, states=layer + 1)
+        assert_close(found.lens[:, layer], expected)
+        for number, first in enumerate((2, 1, 4)):  # in which sentences differ
+            for position in range(max(0, first - 3), first) if layer < 2 else ():
+                edits = {name: zero(positions=position)}
+                expected = differences(model, params, [pairs[number]], edits)
+                actual = found.positions[number, layer, first - 1 - position]
+                assert_close(actual, expected[0])
+    assert np.isnan(found.positions).sum(axis=(1, 2)).tolist() == [2, 4, 0]
     assert np.ptp(found.heads[0]) > 0.01  # heads matter in this model
 
 
@@ -101,24 +106,18 @@ def test_the_mean_is_that_over_all_tokens_of_all_answers(model, params):
     pairs = [pair(*each) for each in PAIRS]
     found = all_effects(model, params, pairs, method="mean")
     names = [f"h_1/{name}" for name in OUTPUTS]
-    recorded = [
-        forward(model, params, np.asarray([window.ids[:-1]]), names)[1]
-        for windows in pairs
-        for window in windows
-    ]
-    means = {
-        name: np.concatenate([each[name][0] for each in recorded]).mean(axis=0)
-        for name in names
-    }
-    for field, place, name, where in (
-        ("heads", (1, 0), "h_1/attn/heads", {"heads": 0}),
-        ("attention", (1,), "h_1/attn/out", {}),
-        ("mlp", (1,), "h_1/mlp/out", {}),
+    windows, tokens = read_together(pairs)
+    _, recorded = forward(model, params, tokens, names)
+    for actual, name, where in (
+        (found.heads[:, 1, 0], "h_1/attn/heads", {"heads": 0}),
+        (found.attention[:, 1], "h_1/attn/out", {}),
+        (found.mlp[:, 1], "h_1/mlp/out", {}),
     ):
-        edits = [{name: replace(means[name], **where)}] * 2
-        expected = difference(model, params, pairs[0], edits)
-        actual = getattr(found, field)[0, *place]
-        np.testing.assert_allclose(actual, expected, atol=1e-5)
+        rows = zip(recorded[name], windows, strict=True)
+        own = [row[: len(window.ids) - 1] for row, window in rows]
+        mean = np.concatenate(own).mean(axis=0)
+        expected = differences(model, params, pairs, {name: replace(mean, **where)})
+        assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("answers", [([2], [3]), ([2, 8], [3, 4, 4])], ids=str)
@@ -129,38 +128,35 @@ def test_a_patch_is_what_the_component_gives_after_the_clean_prompt(
     clean = pair(*(CLEAN + answer for answer in answers), 4)
     corrupted = pair(*(CORRUPTED + answer for answer in answers), 4)
     found = all_effects(model, params, [corrupted], [clean], method="patch")
-    base = difference(model, params, corrupted)
-    np.testing.assert_allclose(found.base[0], base, atol=1e-5)
-    expected = difference(model, params, clean)
-    np.testing.assert_allclose(found.clean[0], expected, atol=1e-5)
-    recorded = [
-        forward(model, params, np.asarray([window.ids[:-1]]), ["*"])[1]
-        for window in clean
+    assert_close(found.base, differences(model, params, [corrupted]))
+    assert_close(found.clean, differences(model, params, [clean]))
+    _, tokens = read_together([clean])
+    _, recorded = forward(model, params, tokens, ["*"])
+    back = [
+        ("positions", (layer, back), state_names(model)[layer], {"positions": 3 - back})
+        for layer in range(2)
+        for back in range(3)
     ]
-    for field, place, name, where in places(model):
-        if "positions" in where:
-            where = {"positions": 3 - where["positions"]}
-        edits = [{name: replace(each[name], **where)} for each in recorded]
-        expected = difference(model, params, corrupted, edits)
-        actual = getattr(found, field)[0, *place]
-        np.testing.assert_allclose(actual, expected, atol=1e-5, err_msg=name)
+    for field, place, name, where in (*places(model), *back):
+        edits = {name: replace(recorded[name], **where)}
+        expected = differences(model, params, [corrupted], edits)
+        assert_close(getattr(found, field)[:, *place], expected, err_msg=name)
     # The only token that differs stands at position 2, one back from the last.
-    np.testing.assert_allclose(found.positions[0, 0, 1], found.clean[0], atol=1e-5)
-    np.testing.assert_allclose(found.positions[0, 0, 0], found.base[0], atol=1e-5)
+    assert_close(found.positions[0, 0, 1], found.clean[0])
+    assert_close(found.positions[0, 0, 0], found.base[0])
 
 
 def test_special_tokens_get_no_probability(model, params):
     windows = pair(*PAIRS[0])
-    expected = difference(model, params, windows, vocab_size=50)
-    found = find_effects(
-        *(model, 50, params, [windows], None),
-        **dict(method="zero", num_positions=0, batch_tokens=1),
-    )
-    np.testing.assert_allclose(found.base[0], expected, atol=1e-5)
+    expected = differences(model, params, [windows], vocab_size=50)
+    how = {"method": "zero", "num_positions": 0, "batch_tokens": 1}
+    found = find_effects(model, 50, params, [windows], None, **how)
+    assert_close(found.base, expected)
     assert found.positions.shape == (1, 2, 0)
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 300, 100_000])
+# One pair at a time, and three, so that one batch is filled up.
+@pytest.mark.parametrize("batch_tokens", [1, 800])
 def test_effects_do_not_depend_on_what_is_computed_together(
     model, params, batch_tokens
 ):
@@ -170,7 +166,7 @@ def test_effects_do_not_depend_on_what_is_computed_together(
         for size in (2048, batch_tokens)
     )
     for ours, theirs in zip(one, other, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        assert_close(ours, theirs)
 
 
 def test_all_components_of_all_pairs_are_one_program(model, params):

@@ -6,11 +6,10 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_run import load_config
+from babylm_data import phrase
 from tiny_tasks import read_lines, write_lines
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.interventions import zero
 from gpt1_jax.report.runs import read_runs
@@ -23,23 +22,17 @@ from gpt1_jax.studies.interventions.table import chosen_heads
 PARADIGMS = ("ellipsis_n_bar_1", "ellipsis_n_bar_2")
 
 
-def sentence(rng):
-    """Words as in the texts that the tiny runs are trained on."""
-    words = ("".join(rng.choices("abcdefghij", k=rng.randint(2, 7))) for _ in range(4))
-    return " ".join(words)
-
-
 @pytest.fixture(scope="module")
 def blimp(made_once):
-    """Made-up pairs of two paradigms, whose sentences differ in their last word."""
+    """Made-up pairs of two paradigms, whose sentences differ in their ends."""
 
     def make(folder):
         rng = random.Random(0)
         for name in PARADIGMS:
             rows = []
-            for number in range(5):
-                begin = sentence(rng)
-                good, bad = f"{begin} abcd", f"{begin} {sentence(rng)}"
+            for number in range(3):
+                begin = phrase(rng, 4)
+                good, bad = f"{begin} abcd", f"{begin} {phrase(rng, 4)}"
                 rows.append(
                     dict(sentence_good=good, sentence_bad=bad, pairID=str(number))
                 )
@@ -49,33 +42,12 @@ def blimp(made_once):
 
 
 @pytest.fixture
-def study(pretrained, blimp, corpus_dir, tmp_path, capsys):
-    """A function from values to what the job prints and writes."""
+def study(run_job, blimp):
+    """A function from values to what the job prints."""
 
-    def run(tasks="ellipsis", folder=pretrained, to="out", **values):
-        overrides = {
-            "init_from": str(folder),
-            "data.source": "official",
-            "data.dir": str(blimp),
-            "compilation_cache_dir": str(corpus_dir / "xla"),
-            **values,
-        }
-        config = load_config(tasks, file="interventions", **overrides)
-        job.run(config_lib.load(config.to_dict()), str(tmp_path / to))
-        return capsys.readouterr().out
-
-    return run
-
-
-@pytest.fixture
-def own(study, tmp_path):
-    """The same on pairs of one's own, from their rows."""
-
-    def run(rows, **values):
-        write_lines(tmp_path / "pairs.jsonl", rows)
-        files = {"data.source": "files", "data.dir": ""}
-        files["data.files"] = str(tmp_path / "pairs.jsonl")
-        return study("custom", **files, **values)
+    def run(**values):
+        data = {"data__source": "official", "data__dir": str(blimp)}
+        return run_job("interventions", "ellipsis", **data, **values)
 
     return run
 
@@ -101,8 +73,8 @@ def test_effects_are_those_of_the_notebook_model(study, pretrained, blimp, tmp_p
         for name in PARADIGMS
         for row in read_lines(blimp / f"{name}.jsonl")
     }
-    assert len(lines) == len(texts) == 10
-    effects = np.zeros((10, 2))
+    assert len(lines) == len(texts) == 6
+    effects = np.zeros((6, 2))
     for number, line in enumerate(lines):
         good, bad = texts[line["subset"], line["id"]]
         assert line["text"] == [good, bad]
@@ -118,9 +90,9 @@ def test_effects_are_those_of_the_notebook_model(study, pretrained, blimp, tmp_p
     found = {(row["kind"], row["layer"], row["number"]): row for row in rows}
     for head in range(2):
         row, own = found["head", 0, head], effects[:, head]
-        assert row["n"] == 10
+        assert row["n"] == 6
         assert row["effect"] == pytest.approx(own.mean(), abs=1e-5)
-        error = own.std() / 10**0.5
+        error = own.std() / 6**0.5
         assert row["standard_error"] == pytest.approx(error, abs=1e-5)
         assert row["chosen"] == pytest.approx(own[::2].mean(), abs=1e-5)
         assert row["held_out"] == pytest.approx(own[1::2].mean(), abs=1e-5)
@@ -154,8 +126,8 @@ def test_tables_figure_and_csv_are_written_over_steps(study, tmp_path):
     assert lines[0].startswith(f"| head {first[0]}.{first[1]} |")
 
 
-def test_a_baseline_stands_beside_the_run_in_a_report(
-    study, pretrained, finetuned, tmp_path
+def test_a_report_shows_a_baseline_beside_the_run_and_names_damage(
+    study, finetuned, tmp_path
 ):
     study(baseline_init_from=str(finetuned))
     assert "### ellipsis, " in (tmp_path / "out/results.md").read_text()
@@ -163,10 +135,6 @@ def test_a_baseline_stands_beside_the_run_in_a_report(
     sections = {each.title: each for each in make_report(runs, "", "").sections}
     _, picture, text = sections["Interventions"].blocks
     assert picture.draw().axes and "#### ellipsis, " in text
-
-
-def test_what_a_report_cannot_show_is_damage(study, tmp_path):
-    study()
     path = tmp_path / "out/results.json"
     found = json.loads(path.read_text())
     del found["runs"][0]["checkpoints"][0]["tasks"]["ellipsis"]["effects"][0]["kind"]
@@ -176,11 +144,11 @@ def test_what_a_report_cannot_show_is_damage(study, tmp_path):
 
 
 PROMPT = dict(clean="a cd", corrupted="b cd", sentence_good="gh", sentence_bad="ij")
-PATCH = {"method": "patch", "data.context": "clean", "data.corrupted": "corrupted"}
+PATCH = {"method": "patch", "data__context": "clean", "data__corrupted": "corrupted"}
 
 
-def test_prompts_are_patched_from_clean_ones(own, tmp_path, pretrained):
-    own([PROMPT, {**PROMPT, "clean": "b cd"}], **PATCH)
+def test_prompts_are_patched_from_clean_ones(run_own_pairs, tmp_path, pretrained):
+    run_own_pairs("interventions", [PROMPT, {**PROMPT, "clean": "b cd"}], **PATCH)
     model = gpt1_jax.load(str(pretrained))
     lines = read_lines(tmp_path / "out/predictions/run/12/pairs.jsonl")
     for line, prompts in zip(lines, (("b cd", "a cd"), 2 * ["b cd"]), strict=True):
@@ -194,9 +162,10 @@ def test_prompts_are_patched_from_clean_ones(own, tmp_path, pretrained):
     assert "after the clean prompt" in (tmp_path / "out/results.md").read_text()
 
 
-def test_the_label_says_which_answer_is_better(own, tmp_path):
+def test_the_label_says_which_answer_is_better(run_own_pairs, tmp_path):
     row = dict(sentence_good="ab cd", sentence_bad="ab ef")
-    own([{**row, "best": 0}, {**row, "best": 1}], **{"data.good": "best"})
+    rows = [{**row, "best": 0}, {**row, "best": 1}]
+    run_own_pairs("interventions", rows, data__good="best")
     first, second = read_lines(tmp_path / "out/predictions/run/12/pairs.jsonl")
     assert first["base"] == pytest.approx(-second["base"], abs=1e-5)
 
@@ -210,21 +179,23 @@ def test_the_label_says_which_answer_is_better(own, tmp_path):
             r"pairs.jsonl:1: the clean prompt has",
         ),
         ([{**PROMPT, "sentence_bad": "ij " * 60}], {}, "longest of .* up to 40 tokens"),
-        ([{"s": ["ab", "cd", "ef"]}], {"data.sentences": ("s",)}, ":1: 3 sentences"),
+        ([{"s": ["ab", "cd", "ef"]}], {"data__sentences": ("s",)}, ":1: 3 sentences"),
         ([PROMPT], {"method": "patch"}, "method='patch' does not go with .*corrupted"),
         ([PROMPT], {**PATCH, "method": "zero"}, "config.method='zero' does not go"),
-        ([PROMPT], {**PATCH, "data.context": ""}, r"name that of the clean ones"),
+        ([PROMPT], {**PATCH, "data__context": ""}, r"name that of the clean ones"),
         ([PROMPT], {"method": "swap"}, "config.method='swap'"),
     ],
     ids=str,
 )
-def test_what_cannot_be_compared_is_refused(own, tmp_path, rows, values, message):
-    with pytest.raises((UserError, ValueError), match=message):
-        own(rows, **values)
+def test_what_cannot_be_compared_is_refused(
+    run_own_pairs, tmp_path, rows, values, message
+):
+    with pytest.raises(UserError, match=message):
+        run_own_pairs("interventions", rows, **values)
     assert not (tmp_path / "out").exists()
 
 
 def test_an_lstm_is_refused(study, pretrained_lstm, tmp_path):
     with pytest.raises(UserError, match="which has one layer and no heads"):
-        study(folder=pretrained_lstm)
+        study(init_from=str(pretrained_lstm))
     assert not (tmp_path / "out").exists()

@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 import pytest
-from tiny_run import load_config
+from drawn import texts
+from tiny_tasks import write_lines
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.report.study_scores import long_table
 from gpt1_jax.studies import engine as step_scores
@@ -53,16 +53,26 @@ def set_times(time, stories=("s0", "s1", "s2", "s3")):
     return lambda rows: [[*row[:3], time(row)] for row in rows if row[0] in stories]
 
 
-def job(folder, run, table, preset="custom", **overrides):
-    values = {
-        "init_from": str(run),
-        "data__times": str(table),
-        **({"data__position": "position"} if preset == "custom" else {}),
-        **overrides,
-    }
-    config = load_config(preset, "reading_times", **values)
-    reading_times.run(config_lib.load(config.to_dict()), str(folder))
-    return json.loads((folder / "results.json").read_text())
+@pytest.fixture
+def gain(run_job, table, tmp_path):
+    """A function from values to the scores of the newest step, by the table."""
+
+    def run(preset="custom", to="out", **values):
+        given = {"data__times": str(table), "data__position": "position", **values}
+        run_job("reading_times", preset, to, **given)
+        found = json.loads((tmp_path / to / "results.json").read_text())
+        return found["runs"][0]["checkpoints"][-1]["tasks"]["reading_times"]
+
+    return run
+
+
+def predictors_in(folder):
+    """The table of predictors that the job writes."""
+    return read_table(folder / "predictions/run/12/reading_times.csv")
+
+
+def cells_of(table):
+    return [list(row.values()) for row in read_table(table)]
 
 
 def made_up_rows(surprisal, num=400):
@@ -133,83 +143,53 @@ def test_rows_left_out_do_not_count():
     assert after["r2_with"] == pytest.approx(before["r2_with"], abs=0.02)
 
 
-def test_too_few_words_or_stories_are_refused():
+def test_too_few_stories_are_refused():
     rows = made_up_rows(lambda row, rng: rng.normal())
     with pytest.raises(UserError, match=r"of 1 stories are left .* need two stories"):
         reading_gain([row for row in rows if row["story"] == "s0"], folds=5)
-    with pytest.raises(UserError, match=r"23 words at least"):
-        reading_gain(rows[:12] + rows[-12:], folds=5)
 
 
-def test_surprisal_is_that_of_the_words_in_their_stories(pretrained, table, tmp_path):
-    found = job(tmp_path / "out", pretrained, table)
-    [checkpoint] = found["runs"][0]["checkpoints"]
-    folder = tmp_path / "out" / "predictions" / "run" / str(checkpoint["step"])
-    rows = read_table(folder / "reading_times.csv")
+def test_surprisal_is_that_of_the_words_in_their_stories(pretrained, gain, tmp_path):
+    scores, rows = gain(), predictors_in(tmp_path / "out")
     model = gpt1_jax.load(str(pretrained))
     for story in range(STORIES):
         own = [row for row in rows if row["story"] == f"s{story}"]
         words = model.surprisal(" ".join(row["word"] for row in own))
-        nats = [float(row["surprisal"]) for row in own]
-        assert nats == pytest.approx([word.nats for word in words], abs=2e-5)
-        assert [row["surprisal_1"] for row in own[1:]] == [
-            row["surprisal"] for row in own[:-1]
-        ]
+        nats = [row["surprisal"] for row in own]
+        expected = [word.nats for word in words]
+        assert list(map(float, nats)) == pytest.approx(expected, abs=2e-5)
+        assert [row["surprisal_1"] for row in own[1:]] == nats[:-1]
         assert own[0]["surprisal_1"] == own[1]["surprisal_2"] == ""
-    scores = checkpoint["tasks"]["reading_times"]
     assert scores["n"] == sum(not row["left_out"] for row in rows)
     assert set(scores["by_story"]) == {f"s{story}" for story in range(STORIES)}
     assert rows[70]["left_out"] == "no time"
     assert (tmp_path / "out" / "plots" / "reading_times.png").stat().st_size > 5000
 
 
-def test_rows_in_another_order_are_put_in_that_of_the_story(
-    pretrained, table, tmp_path
-):
-    first = job(tmp_path / "one", pretrained, table)
-    rows = [list(row.values()) for row in read_table(table)]
+def test_rows_in_another_order_are_put_in_that_of_the_story(gain, table):
+    before, rows = gain()["gain"], cells_of(table)
     np.random.default_rng(0).shuffle(rows)
-    shuffled = write_table(tmp_path / "shuffled.csv", rows)
-    second = job(tmp_path / "two", pretrained, shuffled)
-    one, two = (each["runs"][0]["checkpoints"][0]["tasks"] for each in (first, second))
-    assert one["reading_times"]["gain"] == pytest.approx(
-        two["reading_times"]["gain"], abs=1e-9
-    )
+    write_table(table, rows)
+    assert gain(to="shuffled")["gain"] == pytest.approx(before, abs=1e-9)
 
 
 def test_the_table_has_a_line_for_each_measure_and_a_column_for_each_step():
     scores = {"gain": 0.5, "gain_error": 0.25, "r2_without": 0.125, "r2_with": 0.25}
     scores |= {"n": 9, "by_story": {"one": 0.25, "two": 0.75}}
     checkpoint = {"step": 8, "tasks": {"reading_times": scores}}
-    runs = [
-        {"init_from": name, "kind": "lstm", "checkpoints": [checkpoint]}
-        for name in ("runs/a_b&c<i>x", "other")
-    ]
-    table = long_table(runs, STUDY.rows)
-    header, _, *lines = STUDY.table(table, None).splitlines()[:5]
-    assert header == r"| measure | words | a_b\&c\<i\>x, step 8 | other, step 8 |"
-    assert lines == [
-        "| gain x 1000 | 9 | 500.00 ± 250.00 | 500.00 ± 250.00 |",
-        "| R² x 100, without | 9 | 12.50 | 12.50 |",
-        "| R² x 100, with surprisal | 9 | 25.00 | 25.00 |",
+    run = {"init_from": "runs/a", "kind": "lstm", "checkpoints": [checkpoint]}
+    table = long_table([run], STUDY.rows)
+    assert STUDY.table(table, None).splitlines()[2:5] == [
+        "| gain x 1000 | 9 | 500.00 ± 250.00 |",
+        "| R² x 100, without | 9 | 12.50 |",
+        "| R² x 100, with surprisal | 9 | 25.00 |",
     ]
     (axes,) = STUDY.figure(table).axes
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names == ["all stories", "one", "two"]
-
-
-def test_several_steps_and_a_baseline_resume(pretrained, table, tmp_path, capsys):
-    found = job(tmp_path / "out", pretrained, table, step="all")
-    steps = [each["step"] for each in found["runs"][0]["checkpoints"]]
-    assert steps == [8, 12]
-    capsys.readouterr()
-    assert job(tmp_path / "out", pretrained, table, step="all") == found
-    said = capsys.readouterr().out
-    assert "2 of 2 scores are at hand" in said and "left out: " in said
+    assert texts(axes.get_yticklabels()) == ["all stories", "one", "two"]
 
 
 def test_a_baseline_that_reads_otherwise_has_the_frequencies_of_the_run(
-    pretrained, pretrained_lstm, table, tmp_path, monkeypatch
+    gain, pretrained, pretrained_lstm, monkeypatch
 ):
     asked = []
 
@@ -219,19 +199,19 @@ def test_a_baseline_that_reads_otherwise_has_the_frequencies_of_the_run(
 
     monkeypatch.setattr(reading_times, "_frequency", frequency)
     monkeypatch.setattr(step_scores, "read_alike", lambda one, other: False)
-    baseline = {"baseline_init_from": str(pretrained_lstm)}
-    found = job(tmp_path / "out", pretrained, table, **baseline)
-    assert len(found["runs"]) == len(asked) == 2
-    assert {str(folder) for folder in asked} == {str(pretrained)}
+    gain(baseline_init_from=str(pretrained_lstm))
+    assert list(map(str, asked)) == [str(pretrained)] * 2
 
 
-def test_the_table_of_babylm_is_read(pretrained, corpus_dir, tmp_path):
+HEADER = ("item", "word", "length", "Subtlex_log10", "self_paced_reading_time")
+
+
+def test_the_table_of_babylm_is_read(gain, corpus_dir, tmp_path):
     """Rows in any order, each word after its own text; sentences are the stories.
 
     As in the data, first words have no row, sentences begin alike, and a frequency may
     be missing.
     """
-    header = ["item", "word", "length", "Subtlex_log10", "self_paced_reading_time"]
     rng = np.random.default_rng(3)
     rows, sentences = [], []
     for number in range(8):
@@ -244,23 +224,19 @@ def test_the_table_of_babylm_is_read(pretrained, corpus_dir, tmp_path):
             cells = [len(word), frequency, f"{rng.normal(300, 30):.1f}"]
             rows.append([" ".join(text[:at]), word, *cells])
     rng.shuffle(rows)
-    table = write_table(tmp_path / "reading_data.csv", rows, header)
-    found = job(tmp_path / "out", pretrained, table, "babylm", exclude=())
-    [checkpoint] = found["runs"][0]["checkpoints"]
-    scores = checkpoint["tasks"]["reading_times"]
+    table = write_table(tmp_path / "reading_data.csv", rows, HEADER)
+    own = {"data__times": str(table), "data__position": "", "exclude": ()}
+    scores = gain("babylm", **own)
     assert scores["n"] == 8 * 9 - 3 and len(scores["by_story"]) == 8
-    folder = tmp_path / "out" / "predictions" / "run" / str(checkpoint["step"])
-    written = read_table(folder / "reading_times.csv")
-    left_out = collections.Counter(row["left_out"] for row in written)
-    assert left_out == {
+    written = predictors_in(tmp_path / "out")
+    assert collections.Counter(row["left_out"] for row in written) == {
         "": 8 * 9 - 3,
         "without two words before": 8 * 2,
         "unknown": 1,
         "after an unknown one": 2,
     }
-    at = {
-        (*row[0].split(), row[1]): new for row, new in zip(rows, written, strict=True)
-    }
+    pairs = zip(rows, written, strict=True)
+    at = {(*row[0].split(), row[1]): new for row, new in pairs}
     for text in sentences:
         for stop in range(3, len(text) + 1):
             row, before = at[tuple(text[:stop])], at[tuple(text[: stop - 1])]
@@ -270,14 +246,13 @@ def test_the_table_of_babylm_is_read(pretrained, corpus_dir, tmp_path):
                 assert row[f"{name}_2"] == before[f"{name}_1"]
 
 
-def test_texts_of_thousands_of_words_are_followed_in_linear_time(pretrained, tmp_path):
-    header = ["item", "word", "length", "Subtlex_log10", "self_paced_reading_time"]
+def test_texts_of_thousands_of_words_are_followed_in_linear_time(gain, tmp_path):
     text = [f"a{number}" for number in range(20_000)]
     rows = [[" ".join(text[: 19_000 + n]), f"b{n}", 3, "2", "300"] for n in range(20)]
-    table = write_table(tmp_path / "long.csv", rows, header)
+    table = write_table(tmp_path / "long.csv", rows, HEADER)
     began = time.process_time()
     with pytest.raises(UserError, match=r"fewer than two stories with words"):
-        job(tmp_path / "out", pretrained, table, "babylm")
+        gain("babylm", data__times=str(table), data__position="")
     assert time.process_time() - began < 10  # minutes if it is quadratic
 
 
@@ -289,22 +264,30 @@ def test_words_of_punctuation_take_linear_time(before, after):
     assert time.process_time() - began < 1
 
 
-def test_frequencies_are_counted_without_case_and_punctuation(tmp_path):
-    (tmp_path / "a.txt").write_text("The dog, the DOG's “dog” — dog\n\n1900 the.\n")
-    frequency = count_words(str(tmp_path / "a.txt"), "config.frequency_corpus")
-    total = 9
-    for word, count in {"dog": 3, "Dog!": 3, "the": 3, "dog's": 1, "cat": 0}.items():
-        value, known = frequency(word)
-        assert value == pytest.approx(math.log10((count + 1) / total * 1e6))
-        assert known == (count > 0)
+@pytest.mark.parametrize(
+    ("name", "text", "counts"),
+    [
+        (
+            "a.txt",
+            "The dog, the DOG's “dog” — dog\n\n1900 the.\n",
+            {"dog": 3, "Dog!": 3, "the": 3, "dog's": 1, "cat": 0},
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a dog"}\n{"text": "dog the cat saw by the sea"}\n',
+            {"dog": 2, "the": 2, "text": 0},
+        ),
+    ],
+)
+def test_frequencies_are_counted_without_case_and_punctuation(
+    tmp_path, name, text, counts
+):
+    (tmp_path / name).write_text(text)
+    frequency = count_words(str(tmp_path / name), "config.frequency_corpus")
+    for word, count in counts.items():  # of nine
+        expected = pytest.approx(math.log10((count + 1) / 9 * 1e6))
+        assert frequency(word) == (expected, count > 0)
     assert normal_word("“Don’t,”") == "don't"
-
-
-def test_frequencies_are_counted_in_the_texts_of_json_lines(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"text": "a dog"}\n{"text": "dog"}\n')
-    frequency = count_words(str(tmp_path / "a.jsonl"), "config.frequency_corpus")
-    assert frequency("dog") == (pytest.approx(6.0), True)
-    assert frequency("text") == (pytest.approx(math.log10(1e6 / 3)), False)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +296,6 @@ def test_frequencies_are_counted_in_the_texts_of_json_lines(tmp_path):
         ({"data__time": "rt"}, r"no column 'rt'; the columns are story, position, w"),
         ({"data__story": "word", "exclude": ()}, r"two words at position|fewer than"),
         ({"data__times": "none.csv"}, r"none\.csv"),
-        ({"step": "milestones"}, r"holds no milestone"),
         ({"frequency_corpus": "none.txt"}, r"'none.txt' names no file"),
         ({"exclude": ("verbs",)}, r"config.exclude='verbs' is not known"),
         ({"folds": 1}, r"folds=1 must be at least 2"),
@@ -325,9 +307,9 @@ def test_frequencies_are_counted_in_the_texts_of_json_lines(tmp_path):
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(pretrained, table, tmp_path, overrides, message):
+def test_what_cannot_be_is_refused(gain, overrides, message):
     with pytest.raises((UserError, OSError), match=message):
-        job(tmp_path / "out", pretrained, table, **overrides)
+        gain(**overrides)
 
 
 @pytest.mark.parametrize(
@@ -366,52 +348,42 @@ def test_what_cannot_be_is_refused(pretrained, table, tmp_path, overrides, messa
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_before_any_work(
-    pretrained, table, tmp_path, monkeypatch, change, message
+    gain, table, tmp_path, monkeypatch, change, message
 ):
     monkeypatch.setattr(step_scores.devices, "configure", pytest.fail)
-    rows = [list(row.values()) for row in read_table(table)]
-    write_table(table, change(rows))
+    write_table(table, change(cells_of(table)))
     with pytest.raises(UserError, match=message):
-        job(tmp_path / "out", pretrained, table, exclude=())
+        gain(exclude=())
     assert not (tmp_path / "out").exists()
 
 
-def test_without_positions_the_rows_of_a_story_must_be_together(
-    pretrained, table, tmp_path
-):
-    rows = [list(row.values()) for row in read_table(table)]
+def test_without_positions_the_rows_of_a_story_must_be_together(gain, table):
+    rows = cells_of(table)
     write_table(table, [*rows, rows[0]])
     with pytest.raises(UserError, match=r":242: story 's0' begins again after another"):
-        job(tmp_path / "out", pretrained, table, data__position="")
+        gain(data__position="")
 
 
-def test_null_is_no_time_in_json_lines_and_no_word(pretrained, table, tmp_path):
-    rows = read_table(table)
+def test_null_is_no_time_in_json_lines_and_no_word(gain, table, tmp_path):
+    before, rows = gain()["n"], read_table(table)
     rows[5]["time"] = None
-    lines = tmp_path / "times.jsonl"
-    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = job(tmp_path / "out", pretrained, lines)
-    as_csv = job(tmp_path / "csv", pretrained, table)
-    numbers = [
-        each["runs"][0]["checkpoints"][0]["tasks"]["reading_times"]["n"]
-        for each in (found, as_csv)
-    ]
-    assert numbers[0] == numbers[1] - 1
+    lines = {"data__times": str(write_lines(tmp_path / "times.jsonl", rows))}
+    assert gain(to="of-lines", **lines)["n"] == before - 1
     rows[5]["word"] = None
-    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "times.jsonl", rows)
     with pytest.raises(UserError, match=r"times\.jsonl:6: .* holds no word"):
-        job(tmp_path / "other", pretrained, lines)
+        gain(to="none", **lines)
 
 
-def test_words_that_are_not_those_of_the_text_are_named(pretrained, table, tmp_path):
-    rows = [list(row.values())[:3] for row in read_table(table)]
-    text = write_table(tmp_path / "text.csv", rows, ("story", "position", "word"))
-    job(tmp_path / "out", pretrained, table, data__text=str(text))
-    rows[5][2] = "another"
-    write_table(text, rows, ("story", "position", "word"))
+def test_words_that_are_not_those_of_the_text_are_named(gain, table, tmp_path):
+    rows = [cells[:3] for cells in cells_of(table)]
+    other = [*rows[:5], [*rows[5][:2], "another"], *rows[6:]]
+    header = ("story", "position", "word")
+    text = write_table(tmp_path / "text.csv", rows, header)
+    gain(data__text=str(text))
+    write_table(text, other, header)
     with pytest.raises(UserError, match=r"times\.csv:7: .* has 'another' there"):
-        job(tmp_path / "two", pretrained, table, data__text=str(text))
-    rows[5][2] = read_table(table)[5]["word"]
-    write_table(text, [*rows, ["s9", 1, "more"]], ("story", "position", "word"))
+        gain(to="other", data__text=str(text))
+    write_table(text, [*rows, ["s9", 1, "more"]], header)
     with pytest.raises(UserError, match=r"'more' is not in .*times\.csv"):
-        job(tmp_path / "two", pretrained, table, data__text=str(text))
+        gain(to="longer", data__text=str(text))

@@ -1,22 +1,18 @@
 """The features job, as its user runs it."""
 
 import csv
-import gzip
 import json
 
 import jax
 import numpy as np
 import pytest
-from tiny_run import load_config
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
-from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference.features import Reader
 from gpt1_jax.model import interventions
-from gpt1_jax.studies.words import features, job
+from gpt1_jax.studies.words import features
 
 LINES = ["abc de fghij", "", "Gh  ab.", "  cde ab fgh ij abc de  "]
 WORDS = [line.split() for line in LINES]
@@ -32,20 +28,13 @@ def text(tmp_path):
 
 
 @pytest.fixture
-def ask(pretrained, corpus_dir, tmp_path):
-    """A function from values to the arrays and attributes of the .npz file.
-
-    Of an .h5 file it gives the path.
-    """
+def ask(run_job, tmp_path):
+    """A function from values to the arrays and attributes of the .npz file."""
 
     def run(source, name="out.npz", **values):
-        config = load_config(preset="", file="features")
-        output = tmp_path / name
-        values = {"init_from": str(pretrained), "output": str(output), **values}
-        config.update_from_flattened_dict({"input": str(source), **values})
-        config.compilation_cache_dir = str(corpus_dir / "xla")
-        job.run(config_lib.load(config.to_dict()), "")
-        return read(output) if name.endswith(".npz") else output
+        given = {"input": str(source), "output": str(tmp_path / name), **values}
+        run_job("features", **given)
+        return read(tmp_path / name) if name.endswith(".npz") else None
 
     return run
 
@@ -88,51 +77,22 @@ def test_words_of_lines_have_their_place_and_state(ask, text, model):
     assert attributes["overlap"] == 20 and attributes["model"] == str(model.run.folder)
 
 
-def test_a_text_is_read_on_across_its_lines(ask, text, model):
-    arrays, _ = ask(text, context="text", layers=(1,))
-    both = model.hidden_states(f"{LINES[0]}\n{LINES[2]}")[1]
-    np.testing.assert_allclose(arrays["layer_1"][4], both[-1], atol=1e-5)
-    alone, _ = ask(text, layers=(1,))
-    assert np.abs(arrays["layer_1"][3:] - alone["layer_1"][3:]).max() > 1e-3
-
-
 def test_a_long_text_is_read_in_windows_that_overlap(ask, tmp_path, model):
-    path = tmp_path / "long.txt"
+    path, longest = tmp_path / "long.txt", model.config.max_seq_len
     words = [word for line in WORDS for word in line] * 4
     path.write_text(" ".join(words))
     arrays, _ = ask(path, layers=(1,), overlap=5)
-    ids = [model.tokenizer.encode(word) for word in words]
-    assert sum(map(len, ids)) > 2 * model.config.max_seq_len
-    sizes, window, expected = [], [], []
-    for each in ids:
-        if len(window) + len(each) > model.config.max_seq_len:
-            sizes.append(len(window))
-            window = window[-5:]
-        window = [*window, *each]
-        expected.append(list(window))
-    for row, read_before in zip(arrays["layer_1"], expected, strict=True):
-        padded = np.zeros((1, model.config.max_seq_len), np.int32)
-        padded[0, : len(read_before)] = read_before
+    window, num_windows = [], 1
+    for row, word in zip(arrays["layer_1"], words, strict=True):
+        ids = model.tokenizer.encode(word)
+        if len(window) + len(ids) > longest:
+            window, num_windows = window[-5:], num_windows + 1
+        window = [*window, *ids]
+        padded = np.zeros((1, longest), np.int32)
+        padded[0, : len(window)] = window
         states = hidden_states(model.config, model.params, padded)[1]
-        np.testing.assert_allclose(row, states[0, len(read_before) - 1], atol=1e-5)
-    assert len(sizes) >= 2
-
-
-@pytest.mark.parametrize("given", [False, True])
-def test_each_word_is_read_with_a_few_before_it(ask, tmp_path, model, given):
-    words = [word for line in WORDS for word in line]
-    path = tmp_path / ("words.csv" if given else "words.txt")
-    if given:
-        write_table(path, words, [1] * len(words))
-    else:
-        path.write_text(" ".join(words))
-    columns = {"words_column": "word"} if given else {}
-    arrays, _ = ask(path, layers=(1,), context_words=2, **columns)
-    assert arrays["word"].tolist() == words
-    for number, row in enumerate(arrays["layer_1"]):
-        phrase = " ".join(words[max(0, number - 2) : number + 1])
-        expected = model.hidden_states(phrase)[1, -1]
-        np.testing.assert_allclose(row, expected, atol=1e-5)
+        np.testing.assert_allclose(row, states[0, len(window) - 1], atol=1e-5)
+    assert num_windows > 2
 
 
 def test_given_words_keep_their_rows_and_texts_stay_apart(ask, tmp_path, model):
@@ -146,21 +106,6 @@ def test_given_words_keep_their_rows_and_texts_stay_apart(ask, tmp_path, model):
     for number, phrase in ((1, "abc de fg"), (3, "hij abc"), (4, "de")):
         expected = model.hidden_states(phrase)[1, -1]
         np.testing.assert_allclose(arrays["layer_1"][number], expected, atol=1e-5)
-
-
-def test_compressed_tables_and_lines_of_json_are_read(ask, tmp_path):
-    words, texts = ["abc", "de", "fgh"], ["0", "0", "1"]
-    write_table(tmp_path / "a.csv", words, texts)
-    (tmp_path / "a.csv.gz").write_bytes(
-        gzip.compress((tmp_path / "a.csv").read_bytes())
-    )
-    rows = [{"item": t, "word": w} for t, w in zip(texts, words, strict=True)]
-    (tmp_path / "a.json").write_text(json.dumps(rows))
-    how = {"words_column": "word", "text_column": "item"}
-    expected, _ = ask(tmp_path / "a.csv", **how)
-    for name in ("a.csv.gz", "a.json"):
-        found, _ = ask(tmp_path / name, **how)
-        np.testing.assert_array_equal(found["layer_1"], expected["layer_1"])
 
 
 @pytest.mark.parametrize("rows", ["last", "mean"])
@@ -200,10 +145,11 @@ def test_attention_maps_are_kept_for_each_line(ask, text, model):
         np.testing.assert_allclose(maps, model.attention(line), atol=1e-5)
 
 
-def test_hdf5_holds_the_same(ask, text):
+def test_hdf5_holds_the_same(ask, text, tmp_path):
     h5py = pytest.importorskip("h5py", reason="h5py is not installed")
     arrays, attributes = ask(text)
-    with h5py.File(ask(text, name="out.h5")) as file:
+    ask(text, name="out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
         assert set(file) == set(arrays) and set(file.attrs) == set(attributes)
         for name in set(arrays) - {"word"}:
             np.testing.assert_array_equal(file[name][:], arrays[name])
@@ -223,43 +169,6 @@ def test_float16_is_rounded_and_never_infinite(ask, text):
         features._narrowed(large, "float16", 3)
 
 
-def test_the_text_is_not_read_ahead_of_what_is_written(ask, tmp_path, monkeypatch):
-    path = tmp_path / "long.txt"
-    path.write_text("abc de\n" * 3000)
-    taken, ahead = [], []
-
-    def windows(config, origin, words):
-        taken.clear()  # the first pass checks the text and counts
-        for window in original(config, origin, words):
-            taken.append(window)
-            yield window
-
-    def append(*arguments):
-        ahead.append(len(taken) - len(ahead))
-        write(*arguments)
-
-    original, write = features._windows, features._append
-    monkeypatch.setattr(features, "_windows", windows)
-    monkeypatch.setattr(features, "_append", append)
-    monkeypatch.setattr("gpt1_jax.inference.features._HELD_NUMBERS", 1)
-    ask(path, rows="last", layers=(1,))
-    assert len(ahead) == len(taken) == 3000 and max(ahead) <= 2048
-
-
-def test_the_text_is_encoded_once(ask, text, monkeypatch):
-    """Though it is checked before the first row is written."""
-    encoded = []
-    encode = SentencePieceTokenizer.encode
-
-    def counting(self, text):
-        encoded.append(text)
-        return encode(self, text)
-
-    monkeypatch.setattr(SentencePieceTokenizer, "encode", counting)
-    ask(text)
-    assert encoded == [word for line in WORDS for word in line]
-
-
 def test_what_is_interrupted_leaves_nothing(ask, text, tmp_path, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
@@ -274,46 +183,29 @@ def test_what_is_interrupted_leaves_nothing(ask, text, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"layers": (0, 2)}, r"no layer 2: .* 0 \(the embedding\) to 1"),
-        ({"rows": "extract"}, "one of the job 'pretrain', which has no extract token"),
-        ({"step": "9"}, "no checkpoint of step 9"),
-        ({"init_from": "no/run"}, "no/run is not a run folder"),
-        ({"input": "no/such.txt"}, "no/such.txt cannot be read"),
-        ({"input": "a.csv"}, "input='a.csv' is a table: name its column"),
-        ({"input": "a.doc"}, r"input='a.doc' must end in .txt \(text\) or in .jsonl"),
-        ({"words_column": "word"}, "words_column='word' names a column, but .* plain"),
-        ({"lines_column": "text"}, "lines_column='text' names a column, but .* plain"),
-        ({"overlap": 40}, "overlap=40 does not go with windows of 40"),
-    ],
-    ids=str,
-)
-def test_bad_values_are_refused(ask, text, tmp_path, values, message):
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        ask(text, **values)
-    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
-
-
-@pytest.mark.parametrize(
     ("content", "values", "message"),
     [
-        ("", {}, "text.txt holds no word"),
+        ("ab", {"layers": (0, 2)}, r"no layer 2: .* 0 \(the embedding\) to 1"),
+        ("ab", {"rows": "extract"}, "the job 'pretrain', which has no extract token"),
+        ("ab", {"step": "9"}, "no checkpoint of step 9"),
+        ("ab", {"init_from": "no/run"}, "no/run is not a run folder"),
+        ("ab", {"input": "a.doc"}, r"input='a.doc' must end in .txt \(text\) or"),
+        ("ab", {"lines_column": "text"}, "='text' names a column, but .* plain"),
+        ("ab", {"overlap": 40}, "overlap=40 does not go with windows of 40"),
+        ("\n \n", {}, "text.txt holds no word"),
         ("\n \n", {"rows": "mean"}, "text.txt holds no word"),
-        ("ab\n" + "\u00ad\n", {}, r"txt:2: nothing is left of '.xad'"),
-        ("ab\n" + "\u00ad\n", {"rows": "last"}, r"txt:2: nothing is left of"),
-        ("ab\n" + "x" * 90, {}, r"txt:2: the word 'x+\.\.\.x+' has \d+ tokens; "),
-        (
-            "ab\n" + "x " * 90,
-            {"rows": "last"},
-            r"txt:2: the line has \d+ .* reads 40",
-        ),
+        ("ab\n\u00ad\n", {}, r"txt:2: nothing is left of '.xad'"),
+        ("ab\n\u00ad\n", {"rows": "last"}, r"txt:2: nothing is left of"),
+        (f"ab\n{'x' * 90}", {}, r"txt:2: the word 'x+\.\.\.x+' has \d+ tokens; "),
+        (f"ab\n{'x ' * 90}", {"rows": "last"}, r"txt:2: the line has \d+ .* reads 40"),
     ],
-    ids=repr,
+    ids=ascii,
 )
-def test_bad_texts_are_refused(ask, text, tmp_path, content, values, message):
+def test_bad_texts_and_values_are_refused(
+    ask, text, tmp_path, content, values, message
+):
     text.write_text(content)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         ask(text, **values)
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
@@ -325,8 +217,9 @@ def test_a_bad_last_line_is_refused_before_the_model_reads(ask, text, monkeypatc
         ask(text)
 
 
-def test_layers_are_chosen_and_folders_made(ask, text, capsys):
-    arrays, _ = ask(text, name="new/out.npz", layers=(1,))
-    said = capsys.readouterr().out
+def test_layers_are_chosen_and_folders_made(run_job, text, tmp_path):
+    output = tmp_path / "new" / "out.npz"
+    said = run_job("features", input=str(text), output=str(output), layers=(1,))
     assert "11 rows of 16 numbers for layer 1, in " in said
+    arrays, _ = read(output)
     assert len(arrays["layer_1"]) == 11 and "layer_0" not in arrays

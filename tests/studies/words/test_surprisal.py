@@ -1,18 +1,17 @@
 """The surprisal job, as its user runs it."""
 
 import csv
+import functools
 import io
 import json
 import os
-import shutil
 import subprocess
 
 import numpy as np
 import pytest
-from tiny_run import load_config
+from tiny_tasks import write_lines
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.words import POSITION, SURPRISAL
 from gpt1_jax.errors import UserError
@@ -23,18 +22,9 @@ COLUMNS = ["step", *POSITION, *SURPRISAL]
 
 
 @pytest.fixture
-def ask(pretrained, corpus_dir, capsys):
+def ask(run_job):
     """A function from values to what the job prints."""
-
-    def run(**values):
-        config = load_config(preset="", file="surprisal")
-        overrides = {"init_from": str(pretrained), **values}
-        config.update_from_flattened_dict(overrides)
-        config.compilation_cache_dir = str(corpus_dir / "xla")
-        job.run(config_lib.load(config.to_dict()), "")
-        return capsys.readouterr().out
-
-    return run
+    return functools.partial(run_job, "surprisal")
 
 
 @pytest.fixture
@@ -50,6 +40,17 @@ def rows_of(path):
 
 def numbers(rows, name="nats"):
     return np.array([float(row[name]) for row in rows])
+
+
+@pytest.fixture
+def table(ask, tmp_path):
+    """A function from values to the rows of the table that the job writes."""
+
+    def run(**values):
+        ask(output=str(tmp_path / "out.csv"), **values)
+        return rows_of(tmp_path / "out.csv")
+
+    return run
 
 
 # --- texts ----------------------------------------------------------------------
@@ -86,13 +87,10 @@ def test_a_file_becomes_a_file_of_either_format(ask, text_file, tmp_path):
     assert about["context"] == "line" and "init_from" in about
 
 
-def test_what_is_read_before_a_word_is_chosen(ask, text_file, tmp_path):
+def test_what_is_read_before_a_word_is_chosen(table, text_file):
     def first_of_line_3(**reading):
-        path = tmp_path / "out.csv"
-        values = {f"{name}": value for name, value in reading.items()}
-        ask(input=text_file, output=str(path), **values)
-        (row,) = [row for row in rows_of(path) if row["word"] == "hij"]
-        return row["nats"]
+        rows = table(input=text_file, **reading)
+        return next(row["nats"] for row in rows if row["word"] == "hij")
 
     alone = first_of_line_3()
     assert first_of_line_3(context="text") != alone
@@ -102,41 +100,26 @@ def test_what_is_read_before_a_word_is_chosen(ask, text_file, tmp_path):
 
 
 def test_punctuation_has_rows_of_its_own_if_asked_for(ask):
-    out = ask(text="hij, abcd!", **{"punctuation": "apart"})
+    out = ask(text="hij, abcd!", punctuation="apart")
     rows = list(csv.DictReader(io.StringIO(out), delimiter="\t"))
     assert [row["word"] for row in rows] == ["hij", ",", "abcd", "!"]
-
-
-def test_a_text_longer_than_the_context_is_read_in_windows(ask, tmp_path):
-    path = tmp_path / "a.csv"
-    ask(text="abcd " * 100, output=str(path), **{"overlap": 30})
-    assert len(rows_of(path)) == 100 and not np.isnan(numbers(rows_of(path))).any()
 
 
 # --- words that are given -------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl"])
-def test_given_words_come_back_row_for_row(ask, tmp_path, pretrained, name):
+def test_given_words_come_back_row_for_row(ask, table, tmp_path, pretrained):
     given = [
-        {"item": item, "w": word, "RT": f"{200 + number}"}
+        {"item": str(item), "w": word, "RT": f"{200 + number}"}
         for item, text in enumerate(["the abcd of", "efgh and", "the abcd"])
         for number, word in enumerate(text.split())
     ]
     given[3]["w"] = "  efgh\u200b hij "  # two words in a cell
-    if name == "a.jsonl":
-        content = "".join(json.dumps(row) + "\n" for row in given)
-    else:
-        gap = "," if name == "a.csv" else "\t"
-        lines = [gap.join(map(str, row.values())) + "\n" for row in given]
-        content = "".join([gap.join(given[0]) + "\n", *lines])
-    (tmp_path / name).write_text(content)
-    how = dict(input=str(tmp_path / name), words_column="w", text_column="item")
-    ask(output=str(tmp_path / "out.csv"), **how)
-    rows = rows_of(tmp_path / "out.csv")
+    path = write_lines(tmp_path / "a.jsonl", given)
+    how = dict(input=str(path), words_column="w", text_column="item")
+    rows = table(**how)
     assert list(rows[0]) == ["step", "item", "w", "RT", *SURPRISAL]
-    for row, original in zip(rows, given, strict=True):
-        assert all(row[key] == str(value) for key, value in original.items())
+    assert [{key: row[key] for key in given[0]} for row in rows] == given
     model = gpt1_jax.load(str(pretrained))
     expected = [
         each.nats for each in model.surprisal("the abcd of\nefgh hij and\nthe abcd")
@@ -148,44 +131,31 @@ def test_given_words_come_back_row_for_row(ask, tmp_path, pretrained, name):
         assert file["RT"].tolist() == [row["RT"] for row in given]
 
 
-def test_all_rows_are_one_text_unless_a_column_tells_them_apart(ask, tmp_path):
+def test_all_rows_are_one_text_unless_a_column_tells_them_apart(table, tmp_path):
     (tmp_path / "a.csv").write_text("id,w\n1,the\n1,abcd\n2,of\n2,efgh\n")
-    path = tmp_path / "out.csv"
-    how = dict(input=str(tmp_path / "a.csv"), words_column="w", output=str(path))
-    found = {}
-    for name, more in {
-        "one": {},
-        "two": {"text_column": "id"},
-        "on": {"text_column": "id", "context": "text"},
-    }.items():
-        ask(**how, **more)
-        found[name] = numbers(rows_of(path)).tolist()
-    assert found["one"][:2] == found["two"][:2] == found["on"][:2]
-    assert found["one"][2] != found["two"][2] != found["on"][2] != found["one"][2]
+    ways = {}, {"text_column": "id"}, {"text_column": "id", "context": "text"}
+    one, two, on = (
+        numbers(table(input=str(tmp_path / "a.csv"), words_column="w", **way)).tolist()
+        for way in ways
+    )
+    assert one[:2] == two[:2] == on[:2]
+    assert len({one[2], two[2], on[2]}) == 3
 
 
 # --- steps ----------------------------------------------------------------------
 
 
-def test_all_steps_are_each_step_in_turn(ask, text_file, tmp_path):
-    together = tmp_path / "all.csv"
-    picture = tmp_path / "new" / "all.png"
-    out = ask(input=text_file, step="all", output=str(together), figure=str(picture))
+def test_all_steps_are_each_step_in_turn(ask, table, text_file, tmp_path):
+    picture, output = tmp_path / "new" / "all.png", tmp_path / "all.csv"
+    out = ask(input=text_file, step="all", output=str(output), figure=str(picture))
     assert "step 8: 9 words" in out and "step 12: 9 words" in out
     assert picture.read_bytes().startswith(b"\x89PNG")
-    lines = together.read_text().splitlines(keepends=True)
-    alone = []
-    for step in ("8", "12"):
-        ask(input=text_file, step=step, output=str(tmp_path / f"{step}.csv"))
-        header, *rows = (tmp_path / f"{step}.csv").read_text().splitlines(keepends=True)
-        alone += rows
-    assert lines == [header, *alone]
-    before, after = numbers(rows_of(together)).reshape(2, -1)
-    assert (before != after).all()
+    before, after = (table(input=text_file, step=step) for step in ("8", "12"))
+    assert rows_of(output) == before + after
+    assert (numbers(before) != numbers(after)).all()
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_the_text_is_encoded_once_for_all_steps(ask, tmp_path, monkeypatch, given):
+def test_the_text_is_encoded_once_for_all_steps(table, monkeypatch):
     """And not once to check it and once at each of the two steps."""
     encoded = []
     encode = SentencePieceTokenizer.encode
@@ -195,13 +165,8 @@ def test_the_text_is_encoded_once_for_all_steps(ask, tmp_path, monkeypatch, give
         return encode(self, text)
 
     monkeypatch.setattr(SentencePieceTokenizer, "encode", counting)
-    how = {"text": TEXT}
-    if given:
-        (tmp_path / "a.csv").write_text("\n".join(["w", *TEXT.split()]))
-        how = {"input": str(tmp_path / "a.csv"), "words_column": "w"}
-    ask(step="all", output=str(tmp_path / "out.csv"), **how)
-    assert encoded == TEXT.split()
-    assert len(rows_of(tmp_path / "out.csv")) == 2 * len(encoded)
+    rows = table(text=TEXT, step="all")
+    assert encoded == TEXT.split() and len(rows) == 2 * len(encoded)
 
 
 def test_the_picture_of_one_step_has_its_first_words(ask, tmp_path):
@@ -209,55 +174,52 @@ def test_the_picture_of_one_step_has_its_first_words(ask, tmp_path):
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
     header, *rows = (tmp_path / "a.csv").read_text().splitlines()
     assert header == "step,item,word,bits,mean"
-    assert [row.split(",")[1:3] for row in rows] == [
-        ["1", "It"],
-        ["1", "was"],
-        ["2", "a"],
-        ["2", "dog"],
-    ]
-    with pytest.raises(ValueError, match="No word has a surprisal"):
-        how = {"first_word": "unscored", "figure": str(tmp_path / "b.png")}
-        ask(text="abcd", **how)
+    drawn = [row.split(",")[1:3] for row in rows]
+    assert drawn == [["1", "It"], ["1", "was"], ["2", "a"], ["2", "dog"]]
 
 
-def test_numbers_of_the_picture_replace_neither_the_table_nor_the_text(ask, tmp_path):
-    how = {"figure": str(tmp_path / "a.png"), "output": str(tmp_path / "a.csv")}
-    ask(text="It was", **how)
+def test_neither_table_nor_picture_replaces_what_is_there(ask, tmp_path, monkeypatch):
+    """The picture's numbers would have the name of the table, or of the words."""
+    monkeypatch.chdir(tmp_path)
+    ask(text="It was", figure="a.png", output="a.csv")
     assert (tmp_path / "a.csv").read_text().startswith("step,line,sentence,")
     (tmp_path / "words.csv").write_text("word\nIt\n")
-    how = {"input": str(tmp_path / "words.csv"), "words_column": "word"}
-    with pytest.raises(FileExistsError, match=r"would replace .*words\.csv"):
-        ask(figure=str(tmp_path / "words.pdf"), **how)
+    given = {"input": "words.csv", "words_column": "word"}
+    for key, name in ("figure", "words.pdf"), ("output", "./words.csv"):
+        with pytest.raises(FileExistsError, match=r"would replace words\.csv, which"):
+            ask(**given, **{key: name})
     assert (tmp_path / "words.csv").read_text() == "word\nIt\n"
 
 
 # --- bad input ------------------------------------------------------------------
 
+W = {"words_column": "w"}
+
 
 @pytest.mark.parametrize(
-    ("content", "values", "message"),
+    ("name", "content", "values", "message"),
     [
-        (b" \n\n", {}, r"a\.txt holds no word"),
-        (b"ok\n\xff\n", {}, r"a\.txt:2: byte 0xff is not UTF-8"),
-        (b"ok\nok " + b"ab" * 60, {}, r"a\.txt:2: the word 'abab.* reads 40 at a time"),
-        (b"w,b\nx,1\n", {"words_column": "word"}, "no column 'word'; .* are w, b"),
-        (b"w,b\nx,1\n,2\n", {"words_column": "w"}, r"a\.csv:3: .* holds '', not a"),
-        (b"w,bits\nx,1\n", {"words_column": "w"}, "column 'bits' already, .* rename"),
-        (b"w\n" + b"ab" * 60, {"words_column": "w"}, r"a\.csv:2: the word 'abab"),
-        (b"w\nx\n", {}, "--config.words_column=NAME"),
-        (b"x\n", {"words_column": "w"}, "plain text"),
+        # found before the model is loaded
+        ("a.txt", " \n\n", {}, "a.txt holds no word"),
+        ("a.csv", "w\nx\n", {}, "--config.words_column=NAME"),
+        ("a.csv", "w,b\nx,1\n,2\n", W, "a.csv:3: .* holds '', not a"),
+        ("a.csv", "w,bits\nx,1\n", W, "column 'bits' already, .* rename"),
+        # by its tokenizer
+        ("a.txt", f"ok\nok {'ab' * 60}", {}, "a.txt:2: the word 'abab.* reads 40 at"),
+        ("a.csv", f"w\n{'ab' * 60}", W, "a.csv:2: the word 'abab"),
+        ("a.txt", "the\nabcd \u200b of\n", {}, "a.txt:2: nothing is left of '.u2"),
+        ("a.csv", "w\nthe\n\u200b\n", W, "a.csv:3: nothing is left of '.u2"),
     ],
 )
 def test_bad_text_is_refused_and_nothing_harmed(
-    ask, tmp_path, monkeypatch, content, values, message
+    ask, tmp_path, monkeypatch, name, content, values, message
 ):
-    name = "a.csv" if content.startswith(b"w") else "a.txt"
-    (tmp_path / name).write_bytes(content)
+    (tmp_path / name).write_text(content)
     output = tmp_path / "out.csv"
     output.write_text("old")
-    if "the word" not in message:  # found before the model is loaded
-        monkeypatch.setattr(job, "open_steps", None)
-    with pytest.raises(ValueError, match=message):
+    if "the word" not in message and "left" not in message:
+        monkeypatch.setattr(job, "open_steps", None)  # which would be called
+    with pytest.raises(UserError, match=message):
         ask(input=str(tmp_path / name), output=str(output), **values)
     assert output.read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} == {name, "out.csv"}
@@ -266,80 +228,28 @@ def test_bad_text_is_refused_and_nothing_harmed(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({}, "set one of them"),
-        ({"text": "a", "input": "a.txt"}, "set one of them"),
-        (
-            {"text": "a", "output": "a.xlsx"},
-            r"output='a.xlsx' must end in .csv or .tsv or .npz",
-        ),
-        (
-            {"text": "a", "figure": "a.gif"},
-            r"figure='a.gif' must end in .png or .svg or .pdf",
-        ),
-        ({"text": "a", "words_column": "w"}, "does nothing without config.input"),
-        ({"input": "a.csv", "text_column": "w"}, "without config.words_column"),
-        ({"input": "no/such.txt"}, "no/such.txt cannot be read"),
-        ({"text": "a", "step": "9"}, "no checkpoint of step 9"),
-        ({"text": "a", "step": "last"}, "must be default, newest, best"),
-        ({"text": "a", "init_from": ""}, "--config.init_from=runs"),
-        ({"text": "a", "init_from": "no/run"}, "no/run is not a run folder"),
-        (
-            {"text": "a", "init_from": "no/run", "step": "all"},
-            "no/run is not a run folder",
-        ),
-        ({"text": "a", "context": "page"}, "one of line, text"),
-        ({"text": "a", "overlap": 40}, "overlap=40 .* 40 tokens; .* 1 to 39"),
-        ({"text": "a", "overlap": -1}, "overlap=-1 must not be negative"),
-        (
-            {
-                "input": "a.csv",
-                "words_column": "w",
-                "punctuation": "apart",
-            },
-            "several rows of a word",
-        ),
+        ({"step": "9"}, "no checkpoint of step 9"),
+        ({"init_from": "no/run"}, "no/run is not a run folder"),
+        ({"init_from": "no/run", "step": "all"}, "no/run is not a run folder"),
+        ({"overlap": 40}, "overlap=40 .* 40 tokens; .* 1 to 39"),
+        ({"first_word": "unscored", "figure": "b.png"}, "No word has a surprisal"),
     ],
     ids=str,
 )
-def test_bad_values_are_refused(ask, values, message):
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        ask(**values)
-
-
-def test_the_table_does_not_replace_what_is_read(ask, tmp_path, monkeypatch):
-    (tmp_path / "a.csv").write_text("w\nx\n")
+def test_bad_values_are_refused(ask, tmp_path, monkeypatch, values, message):
     monkeypatch.chdir(tmp_path)
-    for output in ("a.csv", "./a.csv"):
-        with pytest.raises(FileExistsError, match=r"would replace a\.csv, which"):
-            ask(input="a.csv", words_column="w", output=output)
-    assert (tmp_path / "a.csv").read_text() == "w\nx\n"
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        ask(text="a", **values)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_column_does_not_hide_the_attributes_of_an_archive(ask, tmp_path):
-    table, how = tmp_path / "a.csv", {"words_column": "w"}
-    table.write_text("w,attributes\nabc,1\n")
+    (tmp_path / "a.csv").write_text("w,attributes\nabc,1\n")
+    how = {"input": str(tmp_path / "a.csv"), **W}
     with pytest.raises(UserError, match="has a column 'attributes' already"):
-        ask(input=str(table), output=str(tmp_path / "a.npz"), **how)
-    ask(input=str(table), output=str(tmp_path / "b.csv"), **how)
+        ask(output=str(tmp_path / "a.npz"), **how)
+    ask(output=str(tmp_path / "b.csv"), **how)
     assert "attributes" in (tmp_path / "b.csv").read_text()
-
-
-def test_a_run_that_was_moved_is_scored(ask, pretrained, tmp_path):
-    """And nothing but the table goes to standard output."""
-    moved = shutil.copytree(pretrained, tmp_path / "moved")
-    output = ask(init_from=str(moved), text="abc de")
-    assert output.startswith("\t".join(COLUMNS)), output
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
-def test_words_that_are_invisible_are_refused_as_for_features(ask, tmp_path, name):
-    text = {"a.txt": "the\nabcd \u200b of\n", "a.csv": "w\nthe\n\u200b\n"}[name]
-    (tmp_path / name).write_text(text)
-    number = 2 if name == "a.txt" else 3
-    how = {"words_column": "w"} if name == "a.csv" else {}
-    with pytest.raises(UserError, match=rf"{name}:{number}: nothing is left of '.u2"):
-        ask(input=str(tmp_path / name), output=str(tmp_path / "out.csv"), **how)
-    assert not (tmp_path / "out.csv").exists()
 
 
 def test_tsv_goes_out_as_it_comes_in(ask, tmp_path):
@@ -360,12 +270,10 @@ def test_nothing_is_said_in_a_stream(ask, tmp_path):
     assert "Wrote" not in out
 
 
-def test_the_users_own_columns_stay_as_they_were(ask, tmp_path):
+def test_the_users_own_columns_stay_as_they_were(table, tmp_path):
     row = {"w": "abcd", "small": 1.5e-8, "none": None, "note": "x\ry", "list": ["é"]}
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps(row) + "\n")
-    ask(input=str(path), words_column="w", output=str(tmp_path / "a.csv"))
-    (found,) = rows_of(tmp_path / "a.csv")
+    path = write_lines(tmp_path / "a.jsonl", [row])
+    (found,) = table(input=str(path), words_column="w")
     own = {name: found[name] for name in row}
     assert own == {**row, "small": "1.5e-08", "none": "", "list": '["é"]'}
 
@@ -373,7 +281,5 @@ def test_the_users_own_columns_stay_as_they_were(ask, tmp_path):
 def test_printed_rows_are_one_line_each(ask, tmp_path):
     (tmp_path / "a.csv").write_text('w,note\nabcd,"x\ty\nz"\nefgh,2\n')
     header, *rows = ask(input=str(tmp_path / "a.csv"), words_column="w").splitlines()
-    assert len(rows) == 2 and {line.count("\t") for line in rows} == {
-        header.count("\t")
-    }
+    assert [row.count("\t") for row in rows] == [header.count("\t")] * 2
     assert rows[0].split("\t")[2] == "x y z"

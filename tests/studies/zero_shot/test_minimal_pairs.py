@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+from babylm_data import phrase
 from hub_server import serve_hub, use_hub
 from made_up_tasks import write_hub_file
 from tiny_run import load_config
@@ -12,21 +13,13 @@ from tiny_tasks import read_lines, write_lines
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
-from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.errors import MissingData
 from gpt1_jax.report.study_scores import long_table
-from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.pairs import select_pairs
-from gpt1_jax.studies.zero_shot import job as zero_shot
 from gpt1_jax.studies.zero_shot.pairs import STUDY
 
-TERMS = ("ellipsis", "anaphor_agreement")
-
-
-def sentence(rng):
-    """Words as in the texts that the tiny runs are trained on."""
-    words = ("".join(rng.choices("abcdefghij", k=rng.randint(2, 7))) for _ in range(5))
-    return " ".join(words)
+TERMS = "ellipsis+anaphor_agreement"
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +28,14 @@ def blimp(made_once):
 
     def make(folder):
         rng = random.Random(0)
-        data = config_lib.load(
-            load_config(
-                "+".join(TERMS), file="minimal_pairs", init_from="run"
-            ).to_dict()
-        ).data
-        for task in select_pairs(TERMS, data):
+        values = load_config(TERMS, file="minimal_pairs", init_from="run")
+        config = config_lib.load(values.to_dict())
+        for task in select_pairs(config.tasks, config.data):
             for name in task.task.published.files["test"]:
                 rows = [
                     {
-                        "sentence_good": (good := sentence(rng)),
-                        "sentence_bad": f"{good} " if k == 3 else sentence(rng),
+                        "sentence_good": (good := phrase(rng, 5)),
+                        "sentence_bad": f"{good} " if k == 3 else phrase(rng, 5),
                         "pairID": str(k),
                     }
                     for k in range(12)
@@ -56,20 +46,12 @@ def blimp(made_once):
 
 
 @pytest.fixture
-def score(pretrained, blimp, corpus_dir, tmp_path, capsys):
-    """A function from values to what the job prints and writes."""
+def score(run_job, blimp):
+    """A function from values to what the job prints; its folder is `to`."""
 
-    def run(tasks="ellipsis+anaphor_agreement", folder=pretrained, to="out", **values):
-        overrides = {
-            "init_from": str(folder),
-            "data.source": "official",
-            "data.dir": str(blimp),
-            "compilation_cache_dir": str(corpus_dir / "xla"),
-            **values,
-        }
-        config = load_config(tasks, file="minimal_pairs", **overrides)
-        zero_shot.run(config_lib.load(config.to_dict()), str(tmp_path / to))
-        return capsys.readouterr().out
+    def run(tasks=TERMS, **values):
+        data = {"data__source": "official", "data__dir": str(blimp)}
+        return run_job("minimal_pairs", tasks, **{**data, **values})
 
     return run
 
@@ -150,35 +132,29 @@ def test_names_of_runs_and_of_paradigms_are_escaped_once():
     assert r"| \<b\> | 1 | 3 |" in table and r"| \<i\> | 3 |" in table
 
 
-def test_own_pairs_have_no_published_scores(score, tmp_path):
+def test_own_pairs_have_no_published_scores(run_own_pairs, run_job, tmp_path):
     rows = [{"options": ["ab cd", "cd", "ab"], "lead": "ef"}] * 2
-    path = write_lines(tmp_path / "mine.jsonl", rows)
-    own = {"data.files": str(path), "data.source": "files", "data.dir": ""}
-    columns = {"data.sentences": ("options",), "data.context": "lead"}
-    score("custom", **own, **columns)
+    columns = {"data__sentences": ("options",), "data__context": "lead"}
+    run_own_pairs("minimal_pairs", rows, **columns)
     table = (tmp_path / "out/results.md").read_text()
-    assert "GPT-2" not in table and "| mine | 1 | 2 |" in table
-    (moved := tmp_path / "moved").mkdir()
-    own["data.files"] = str(path.rename(moved / "mine.jsonl"))
-    assert "Nothing to do: 1 of 1 scores are at hand" in score(
-        "custom", **own, **columns
-    )
+    assert "GPT-2" not in table and "| pairs | 1 | 2 |" in table
+    (tmp_path / "moved").mkdir()
+    moved = (tmp_path / "pairs.jsonl").rename(tmp_path / "moved/pairs.jsonl")
+    own = {"data__source": "files", "data__files": str(moved), **columns}
+    said = run_job("minimal_pairs", "custom", **own)
+    assert "Nothing to do: 1 of 1 scores are at hand" in said
 
 
-def test_predictions_can_be_joined_with_the_items(score, tmp_path):
+def test_predictions_can_be_joined_with_the_items(run_own_pairs, tmp_path):
     """By the number of the row, though they are sorted by paradigm and drawn."""
     rng = random.Random(2)
     rows = [
-        {"options": [sentence(rng) for _ in range(2 + n % 2)], "kind": "ba"[n % 2]}
+        {"options": [phrase(rng, 5) for _ in range(2 + n % 2)], "kind": "ba"[n % 2]}
         for n in range(12)
     ]
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n\n" for row in rows))
-    own = {"data.files": str(path), "data.source": "files", "data.dir": ""}
-    columns = {"data.sentences": ("options",), "data.paradigm": "kind"}
-    score("custom", **own, **columns, **{"data.max_pairs": 4})
-    (step,) = (tmp_path / "out/predictions/run").iterdir()
-    found = read_lines(step / "mine.jsonl")
+    columns = {"data__sentences": ("options",), "data__paradigm": "kind"}
+    run_own_pairs("minimal_pairs", rows, **columns, data__max_pairs=4)
+    found = read_lines(tmp_path / "out/predictions/run/12/pairs.jsonl")
     assert [each["subset"] for each in found] == ["a"] * 4 + ["b"] * 4
     for each in found:
         row = rows[int(each["id"])]
@@ -189,62 +165,32 @@ def test_predictions_can_be_joined_with_the_items(score, tmp_path):
         assert len(each["log_probs"]) == len(texts)
 
 
-def test_paradigms_of_one_name_in_two_files_are_told_apart(score, tmp_path):
-    rng = random.Random(3)
+def test_paradigms_of_one_name_in_two_files_are_told_apart(run_job, tmp_path):
+    """A long item is read in windows."""
+    long = " ".join(["abcdefg"] * 60)
     for name in ("one", "two"):
         rows = [
-            {"sentence_good": sentence(rng), "sentence_bad": sentence(rng), "kind": k}
-            for k in ("same", name)
+            {"sentence_good": "ab cd", "sentence_bad": "cd ab", "kind": "same"},
+            {"sentence_good": long, "sentence_bad": f"{long} h", "kind": name},
         ]
         write_lines(tmp_path / f"{name}.jsonl", rows)
     files = f"{tmp_path}/one.jsonl,{tmp_path}/two.jsonl"
-    own = {"data.files": files, "data.source": "files", "data.dir": ""}
-    score("custom", **own, **{"data.paradigm": "kind"})
+    own = {"data__files": files, "data__source": "files", "data__paradigm": "kind"}
+    out = run_job("minimal_pairs", "custom", **own)
+    assert "two: 1 example of 2 longer than 40 tokens: read in windows" in out
+    (run,) = results(tmp_path / "out")["runs"]
+    assert run["checkpoints"][0]["tasks"]["two"]["num_long"] == 1
     table = (tmp_path / "out/results.md").read_text()
     for name in ("same (one)", "same (two)", "one", "two"):
         assert f"\n| {name} | 1 |" in table
     assert "sentences that tie share the point" in table
 
 
-def test_long_items_are_counted(score, tmp_path):
-    long = " ".join(["abcdefg"] * 60)
-    row = {"sentence_good": long, "sentence_bad": f"{long} h"}
-    path = write_lines(tmp_path / "long.jsonl", [row])
-    own = {"data.files": str(path), "data.source": "files", "data.dir": ""}
-    out = score("custom", **own)
-    assert "long: 1 example of 1 longer than 40 tokens: read in windows" in out
-    (run,) = results(tmp_path / "out")["runs"]
-    assert run["checkpoints"][0]["tasks"]["long"]["num_long"] == 1
-
-
-def test_resumed_equals_uninterrupted(score, tmp_path, monkeypatch):
-    score(to="whole", step="all")
-    with monkeypatch.context() as patch:
-        asked = iter(range(3))
-        patch.setattr(StopSignal, "received", lambda self: next(asked, None) is None)
-        with pytest.raises(Stopped, match="3 of 4 scores are saved"):
-            score(step="all")
-    assert "3 of 4 scores are at hand" in score(step="all")
-    for name in ("results.json", "results.md"):
-        whole, resumed = (tmp_path / each / name for each in ("whole", "out"))
-        assert whole.read_text() == resumed.read_text()
-
-
-@pytest.mark.parametrize(
-    ("tasks", "values", "problem"),
-    [
-        ("elipsis", {}, "no paradigm, term or field 'elipsis'"),
-        ("ellipsis", {"step": "10"}, "has no checkpoint of step 10"),
-        ("island_effects", {}, r"adjunct_island\.jsonl does not exist"),
-        ("custom", {}, "does not go with config.data.source='official'"),
-    ],
-)
-def test_bad_input_is_refused_before_any_work(
-    score, tmp_path, monkeypatch, tasks, values, problem
-):
+def test_missing_files_are_refused_before_any_work(score, tmp_path, monkeypatch):
+    """Of pairs no term is left out, unlike a zero-shot task."""
     monkeypatch.setattr(step_scores.devices, "configure", pytest.fail)
-    with pytest.raises((UserError, FileNotFoundError, ValueError), match=problem):
-        score(tasks, **values)
+    with pytest.raises(MissingData, match=r"adjunct_island\.jsonl does not exist"):
+        score("ellipsis+island_effects")
     assert not (tmp_path / "out").exists()
 
 
@@ -254,21 +200,19 @@ def test_pairs_are_read_from_the_hub(score, blimp, tmp_path, monkeypatch):
         rows = [{**row, "pair_id": int(row.pop("pairID"))} for row in read_lines(path)]
         address = f"nyu-mll/blimp/{path.stem}/train-*.parquet"
         write_hub_file(address, rows, tmp_path / "data")
+    of_hub = {"data__source": "hub", "data__dir": ""}
     with serve_hub(tmp_path / "pushed") as server:
         use_hub(server, tmp_path, monkeypatch)
         folder = tmp_path / "data" / "nyu-mll" / "blimp"
         server.datasets["nyu-mll/blimp"] = {"main": folder}
-        score(to="of-hub", **{"data.source": "hub", "data.dir": ""})
+        score(to="of-hub", **of_hub)
         score(to="files")
-        runs = [results(tmp_path / each)["runs"] for each in ("of-hub", "files")]
-        assert runs[0] == runs[1]
-        predictions = "predictions/run/12/ellipsis.jsonl"
-        read = [
-            read_lines(tmp_path / each / predictions) for each in ("of-hub", "files")
-        ]
-        assert read[0] == read[1]
-        with pytest.raises(
-            MissingData, match=r"BLiMP at 'hf://.*/adjunct_island/train"
+        for read in (
+            lambda place: results(place)["runs"],
+            lambda place: read_lines(place / "predictions/run/12/ellipsis.jsonl"),
         ):
-            score("island_effects", to="none", **{"data.source": "hub", "data.dir": ""})
+            assert read(tmp_path / "of-hub") == read(tmp_path / "files")
+        missing = r"BLiMP at 'hf://.*/adjunct_island/train"
+        with pytest.raises(MissingData, match=missing):
+            score("island_effects", to="none", **of_hub)
     assert not (tmp_path / "none").exists()

@@ -1,6 +1,7 @@
 """Zero-shot evaluations in a report."""
 
 import pytest
+from drawn import texts
 from made_up_runs import write_zero_shot, zero_shot_scores
 
 from gpt1_jax.errors import UserError
@@ -31,61 +32,46 @@ def pictures(section):
     return [block.name for block in section.blocks if isinstance(block, Picture)]
 
 
+def evaluated(init_from="a", kind="transformer", step=1, **scores):
+    """A run of results.json, scored at one step."""
+    tasks = {"sst2": {**zero_shot_scores("sst2", 0.5), **scores}}
+    checkpoints = [{"step": step, "tasks": tasks}]
+    return {"init_from": init_from, "kind": kind, "checkpoints": checkpoints}
+
+
 @pytest.mark.parametrize(
-    "checkpoints",
+    "run",
     [
-        [],
-        [{"step": 1}],
-        [{"step": 1, "tasks": {}}],
-        [{"step": 1, "tasks": {"sst3": {}}}],
-        [{"step": "a", "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}],
-        [{"step": 1, "tasks": {"sst2": {"n": 3}}}],
-        [{"step": -1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}],
-        [{"step": 1, "tasks": {"sst2": {"accuracy": "<b>"}}}],
+        {**evaluated(), "checkpoints": []},
+        {**evaluated(), "checkpoints": [{"step": 1}]},
+        {**evaluated(), "checkpoints": [{"step": 1, "tasks": {}}]},
+        {**evaluated(), "checkpoints": [{"step": 1, "tasks": {"sst3": {}}}]},
+        {**evaluated(), "checkpoints": [{"step": 1, "tasks": {"sst2": {"n": 3}}}]},
+        evaluated(step="a"),
+        evaluated(step=-1),
+        evaluated(accuracy="<b>"),
+        evaluated(init_from=1e308),
     ],
     ids=str,
 )
-def test_damaged_zero_shot_scores_are_named(tmp_path, checkpoints):
-    run = {"init_from": "a", "kind": "transformer", "checkpoints": checkpoints}
+def test_damaged_zero_shot_scores_are_named(tmp_path, run):
     write_zero_shot(tmp_path / "z", runs=[run])
-    with pytest.raises(ValueError, match=r"z.results\.json holds no zero-shot scores"):
+    with pytest.raises(UserError, match=r"z.results\.json holds no zero-shot scores"):
         evaluations(tmp_path)
 
 
-def test_a_zero_shot_run_without_a_name_is_refused(tmp_path):
-    scores = [{"step": 1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}]
-    run = {"init_from": 1e308, "kind": "lstm", "checkpoints": scores}
-    write_zero_shot(tmp_path / "z", runs=[run])
-    with pytest.raises(UserError, match=r"z.results\.json holds no zero-shot"):
-        evaluations(tmp_path)
-
-
-def test_texts_of_zero_shot_results_are_escaped(tmp_path):
-    scores = {**zero_shot_scores("sst2", 0.5), "split": "<b>"}
-    checkpoint = {"step": 1, "tasks": {"sst2": scores}}
-    run = {"init_from": "![a](b)", "kind": "transformer", "checkpoints": [checkpoint]}
-    write_zero_shot(tmp_path / "z", runs=[run])
-    (evaluation,) = evaluations(tmp_path)
-    assert evaluation.origins == [r"\!\[a\](b)"]
-    assert r"| \<b\> |" in text_of(section_of(tmp_path))
-
-
-def test_a_figure_shows_the_name_of_a_run_as_it_is_and_the_table_escapes_it(tmp_path):
-    checkpoint = {"step": 1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}
-    names = ("runs/a_b&c<i>x", "runs/_own")
-    runs = [
-        {"init_from": name, "kind": "transformer", "checkpoints": [checkpoint]}
-        for name in names
-    ]
+def test_texts_of_results_are_escaped_in_tables_and_as_they_are_in_figures(tmp_path):
+    names = ("runs/a_b&c<i>x", "![a](b)")
+    runs = [evaluated(name, split="<b>") for name in names]
     write_zero_shot(tmp_path / "z", runs=runs)
+    (evaluation,) = evaluations(tmp_path)
+    assert evaluation.origins == [r"runs/a_b\&c\<i\>x", r"\!\[a\](b)"]
     section = section_of(tmp_path)
-    assert r"| a_b\&c\<i\>x, step 1 | \_own, step 1 |" in text_of(section)
+    assert r"| a_b\&c\<i\>x, step 1 | \!\[a\](b), step 1 |" in text_of(section)
+    assert r"| \<b\> |" in text_of(section)
     (picture,) = (b for b in section.blocks if isinstance(b, Picture))
     (legend,) = picture.draw().legends
-    assert [t.get_text() for t in legend.get_texts()] == [
-        "a_b&c<i>x, step 1",
-        "_own, step 1",
-    ]
+    assert texts(legend.get_texts()) == ["a_b&c<i>x, step 1", "![a](b), step 1"]
 
 
 def test_each_zero_shot_evaluation_has_its_figure_and_table(tmp_path):
@@ -100,11 +86,6 @@ def test_each_zero_shot_evaluation_has_its_figure_and_table(tmp_path):
 
 
 def test_runs_of_one_evaluation_are_both_named(tmp_path):
-    tasks = {"sst2": zero_shot_scores("sst2", 0.5)}
-    runs = [
-        {"init_from": name, "kind": kind, "checkpoints": [{"step": 1, "tasks": tasks}]}
-        for name, kind in (("gpt", "transformer"), ("lstm", "lstm"))
-    ]
+    runs = [evaluated("gpt"), evaluated("lstm", "lstm")]
     write_zero_shot(tmp_path / "a", runs=runs)
-    text = text_of(section_of(tmp_path))
-    assert "### Of gpt and lstm" in text
+    assert "### Of gpt and lstm" in text_of(section_of(tmp_path))

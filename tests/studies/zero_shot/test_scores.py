@@ -1,7 +1,7 @@
 """Zero-shot scores: by hand from a model's logits, and of models made to be right."""
 
-import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -157,19 +157,6 @@ def test_of_answers_that_are_equally_likely_the_first_wins(folder):
         assert not predictions.any()
 
 
-@pytest.mark.parametrize("mean", [True, False])
-def test_means_or_sums_of_log_probabilities_are_compared(folder, mean):
-    """Of two answers, the shorter has the higher sum, and the longer the mean."""
-    task = dataclasses.replace(
-        ZERO_SHOT["sst2"], answers=("wonderful", "bad"), mean=mean
-    )
-    data = ZeroShotDataConfig("jsonl", str(folder), 0)
-    answers = load_answers(task, data, TOKENIZER, 96)
-    score = scorer_of(lambda read, text: -1.0 if "won" in text else -1.1)
-    predictions, *_ = score_answers(answers, score, None, seed=0)
-    assert (predictions == (0 if mean else 1)).all()
-
-
 def test_a_subset_of_the_examples(folder):
     (task,) = load(folder, "cola", max_examples=5)
     assert len(task.examples) == len(task.threshold_on.examples) == 5
@@ -191,37 +178,18 @@ def test_a_threshold_needs_both_labels(tmp_path):
         load(tmp_path, "cola")
 
 
-def test_subsets_are_scored_apart(tmp_path):
-    row = {"article": "a b", "question": "c?", "options": list("abcd"), "answer": "A"}
-    ids = ("middle/1.txt", "high/1.txt", "high/2.txt")
-    made = [{**row, "example_id": name} for name in ids]
-    made[1]["answer"] = "B"
-    write_lines(tmp_path / "race" / "dev.jsonl", made)
-    (task,) = load(tmp_path, "race")
-    _, _, scores = score_answers(task, scorer_of(lambda a, b: -1.0), None, seed=0)
-    subsets = scores["subsets"]
-    assert subsets["middle"] == {"n": 1, "accuracy": 1.0}
-    assert subsets["high"] == {"n": 2, "accuracy": 0.5}
-
-
 @pytest.mark.parametrize("changed", ["train", "dev"])
 def test_the_content_digest_tells_examples_from_any_others(folder, tmp_path, changed):
-    def read():
-        (task,) = load(tmp_path, "cola")
-        return task.content_digest()
-
-    for split in ("train", "dev"):
-        (tmp_path / "cola").mkdir(exist_ok=True)
-        text = (folder / "cola" / f"{split}.jsonl").read_text()
-        (tmp_path / "cola" / f"{split}.jsonl").write_text(text)
-    before = read()
-    assert read() == before
+    shutil.copytree(folder / "cola", tmp_path / "cola")
     path = tmp_path / "cola" / f"{changed}.jsonl"
     text = path.read_text()
-    path.write_text(text.replace('"label": 1', '"label": 0', 1))
-    other_label = read()
-    path.write_text(text.replace("jjjj", "jjjk", 1))
-    assert len({before, other_label, read()}) == 3
+    digests = set()
+    for other in (text, text.replace(": 1", ": 0", 1), text.replace("jjjj", "jjjk", 1)):
+        path.write_text(other)
+        for _ in range(2):
+            (task,) = load(tmp_path, "cola")
+            digests.add(task.content_digest())
+    assert len(digests) == 3
 
 
 def test_the_content_digest_tells_context_from_what_is_scored(tmp_path):

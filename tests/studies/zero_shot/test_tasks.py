@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from made_up_tasks import load, prepare_dataset
-from made_up_tokenizer import Characters
+from made_up_tokenizer import Characters, shown
 from tiny_tasks import rows, write_lines, write_task
 
 from gpt1_jax.errors import MissingData
@@ -21,7 +21,7 @@ from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Record
 
 TOKENIZER = Characters()
-DPR, WSC273 = ZERO_SHOT["dpr"].task, ZERO_SHOT["wsc273"].task
+COPA, DPR, WSC273 = (ZERO_SHOT[name].task for name in ("copa", "dpr", "wsc273"))
 
 # A row of each task, and the texts of its answers: what is read | what is scored.
 WORDING = {
@@ -72,35 +72,22 @@ WORDING = {
 }  # fmt: skip
 
 
-def read_and_scored(answer):
-    """The ids that are read, and those that are scored after them."""
-    return answer.ids[: answer.num_context], answer.ids[answer.num_context :]
-
-
-def texts(encoded):
-    parts = map(read_and_scored, encoded.windows)
-    return ["|".join(map(TOKENIZER.decode, both)) for both in parts]
+def read(name, columns):
+    """The example in a row of a task."""
+    return ZERO_SHOT[name].task.check_record(Record(columns, "here"), needs_label=True)
 
 
 @pytest.mark.parametrize("name", ZERO_SHOT)
 def test_the_wording_of_each_task(name):
     columns, wanted = WORDING[name]
-    task = ZERO_SHOT[name]
-    example = task.task.check_record(Record(columns, "here"), needs_label=True)
-    encoded = encode_answers(task, "dev", [example], TOKENIZER, 100)
-    assert texts(encoded) == wanted and encoded.num_answers == [len(wanted)]
+    examples = [read(name, columns)]
+    encoded = encode_answers(ZERO_SHOT[name], "dev", examples, TOKENIZER, 100)
+    assert shown(encoded) == wanted and encoded.num_answers == [len(wanted)]
 
 
 def test_an_effect_follows_so():
-    row = {**WORDING["copa"][0], "question": "effect"}
-    example = ZERO_SHOT["copa"].task.check_record(Record(row, "here"), needs_label=True)
+    example = read("copa", {**WORDING["copa"][0], "question": "effect"})
     assert example.text == ("Ann fell", "so")
-
-
-def test_copa_keeps_what_is_wrong_for_the_reader_to_refuse():
-    row = {**WORDING["copa"][0], "premise": [3]}
-    with pytest.raises(ValueError, match=r"column 'premise' holds \[3\], not text"):
-        ZERO_SHOT["copa"].task.check_record(Record(row, "here"), needs_label=True)
 
 
 def test_each_task_has_a_way_to_be_scored_and_what_to_compare_with():
@@ -201,28 +188,23 @@ def test_a_pronoun_within_a_candidate_is_not_meant(tmp_path):
     assert read_test(tmp_path, DPR, row)[0].text == ("Tom met his dad; ", " arm hurt.")
 
 
-def test_wsc273_says_where_its_pronoun_is(tmp_path):
-    text = "It did not fit in it as it was big."
-    row = {"text": text, "pronoun_start": 24, "pronoun_end": 26, "pronoun_text": "it"}
-    row |= {"option1": "the box", "option2": "the bag", "label": 0, "idx": 7}
-    (example,) = read_test(tmp_path, WSC273, row)
-    assert example.text == ("It did not fit in it as ", " was big.")
-    assert (example.choices, example.id) == (("the box", "the bag"), "7")
-
-
 @pytest.mark.parametrize("as_list", [True, False])
-def test_any_number_of_candidates(tmp_path, as_list):
+def test_wsc273_says_where_its_pronoun_is_and_may_have_any_candidates(
+    tmp_path, as_list
+):
     """As in PDP-60 and WSC-285."""
 
-    def row(*names):
+    def row(*names, **more):
         options = {f"option{k}": name for k, name in enumerate(names, 1)}
-        text = {"text": "As it bit.", "pronoun_start": 3, "pronoun_end": 5}
+        text = {"text": "Did it fit in it as it was big?", "pronoun_text": "it"}
+        text |= {"pronoun_start": 20, "pronoun_end": 22, **more}
         return {**text, **({"options": list(names)} if as_list else options)}
 
-    made = ({**row("A", "B", "C"), "label": 2}, {**row("A", "B"), "label": "second"})
-    examples = read_test(tmp_path, WSC273, *made)
-    assert [example.choices for example in examples] == [("A", "B", "C"), ("A", "B")]
-    assert [example.label for example in examples] == [2, 1]
+    made = row("A", "B", "C", label=2, idx=7), row("A", "B", label="second", idx=8)
+    first, second = read_test(tmp_path, WSC273, *made)
+    assert first.text == second.text == ("Did it fit in it as ", " was big?")
+    assert (first.choices, first.label, first.id) == (("A", "B", "C"), 2, "7")
+    assert (second.choices, second.label, second.id) == (("A", "B"), 1, "8")
 
 
 @pytest.mark.parametrize("task", [DPR, WSC273], ids=["dpr", "wsc273"])
@@ -238,40 +220,34 @@ def test_examples_are_the_same_from_tfds(task, tmp_path):
     parts = {split: made for split in task.published.tfds}
     prepare_dataset(name, parts, tmp_path / "tfds")
     found = load(task, "test", "tfds", tmp_path / "tfds")
-    assert sorted(each.text + each.choices for each in found) == sorted(
-        each.text + each.choices for each in wanted
-    )
+    texts = [sorted(each.text + each.choices for each in of) for of in (found, wanted)]
+    assert texts[0] == texts[1]
     assert sorted(each.label for each in found) == [0, 0, 0, 1, 1, 1]
+
+
+PLACE = {"text": "It bit.", "pronoun_start": 0}
 
 
 @pytest.mark.parametrize(
     ("task", "row", "problem"),
     [
+        (COPA, {**WORDING["copa"][0], "premise": [3]}, r"'premise' holds \[3\], not t"),
         (DPR, dpr("The bee bit.", "it"), "pronoun 'it' is not a word of 'The bee bit"),
         (DPR, dpr("The bee bit.", ""), "pronoun '' is not a word"),
         (DPR, dpr("The bee bit it.", 3), "hold texts, not 'The bee bit it.' and 3"),
         (DPR, dpr("It bit.", "it", candidates=("a",)), "list of 2 to 10 texts"),
         (DPR, dpr("It bit.", "it", label=2), "label 2 is none of the example's 2 ch"),
         (DPR, {"text": "It bit."}, "'sentence' or 'pronoun'; .* has sentence, pronoun"),
+        (WSC273, PLACE, "no column 'pronoun_end'; an example has text, pronoun_start,"),
+        (WSC273, {**PLACE, "pronoun_end": 9}, "hold 0 and 9, not the place of a pron"),
         (
             WSC273,
-            {"text": "It bit.", "pronoun_start": 6, "pronoun_end": 9},
-            "hold 6 and 9, not the place of a pronoun in 'It bit.'",
-        ),
-        (
-            WSC273,
-            {"text": "It bit.", "pronoun_start": 0},
-            "no column 'pronoun_end'; an example has text, pronoun_start, pronoun_end, "
-            "option1 and option2 .* and label",
-        ),
-        (
-            WSC273,
-            {"text": "It bit.", "pronoun_start": 0, "pronoun_end": 2, "option1": "a"},
+            {**PLACE, "pronoun_end": 2, "option1": "a"},
             r"column 'options' holds \['a'\], not a list of 2 to 10 texts",
         ),
     ],
 )
-def test_rows_without_their_pronoun_are_refused_by_file_and_line(
+def test_rows_that_cannot_be_put_to_a_model_are_refused_by_file_and_line(
     tmp_path, task, row, problem
 ):
     with pytest.raises(ValueError, match=rf"test\.jsonl:1: .*{problem}"):
