@@ -35,20 +35,15 @@ TARGETS = ("huggingface", "openai")
 KEPT = {"chck_1.5M": 8, "chck_10M": 12}  # steps by the names of the challenge
 
 
-@pytest.fixture(scope="module")
-def converted(pretrained, made_once):
-    """A run folder that was a Hugging Face folder before."""
-
-    def make(folder):
-        run("huggingface", pretrained, folder / "exported")
-        run("run", folder / "exported", folder / "run")
-
-    return made_once("converted", make) / "run"
-
-
 def run(preset, init_from, target, **overrides):
     overrides = {"init_from": str(init_from), **overrides}
     convert.run(job_config("convert", preset, **overrides), str(target))
+
+
+@pytest.fixture
+def exported(pretrained, tmp_path):
+    run("huggingface", pretrained, tmp_path / "exported")
+    return tmp_path / "exported"
 
 
 def contents(folder):
@@ -366,7 +361,9 @@ def test_several_labels_are_told_by_a_pipeline_as_by_predict(
 # --- what a converted run can be used for -------------------------------------------
 
 
-def test_fine_tuning_starts_from_a_converted_run(converted, finetune_base, tmp_path):
+def test_fine_tuning_starts_from_a_converted_run(exported, finetune_base, tmp_path):
+    converted = tmp_path / "converted"
+    run("run", exported, converted)
     base = {**finetune_base, "init_from": str(converted)}
     with stopped_after(1):
         finetune.run(finetune_config("sst2", base), str(tmp_path / "run"))
@@ -385,12 +382,6 @@ def test_a_run_folder_in_use_is_not_touched(pretrained, tmp_path):
     with pytest.raises(FileExistsError, match=r"holds config.json, and nothing there "):
         run("run", pretrained, tmp_path)
     assert contents(tmp_path) == before
-
-
-@pytest.fixture
-def exported(pretrained, tmp_path):
-    run("huggingface", pretrained, tmp_path / "exported")
-    return tmp_path / "exported"
 
 
 @pytest.mark.parametrize(
@@ -418,27 +409,9 @@ def test_what_cannot_be_converted_is_refused(
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (
-            lambda f: (
-                shutil.rmtree(f / "gpt1_jax_tokenizer"),
-                (f / "tokenizer.json").unlink(),
-            ),
-            r"holds no tokenizer",
-        ),
-        (
-            lambda f: (f / "model.safetensors").write_bytes(b"cut"),
-            r"safetensors is damaged",
-        ),
-        (lambda f: (f / "model.safetensors").unlink(), r"holds no weights"),
-    ],
-    ids=["tokenizer", "truncated", "weights"],
-)
-def test_a_damaged_folder_leaves_nothing_behind(exported, tmp_path, spoil, message):
-    spoil(exported)
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
+def test_a_damaged_folder_leaves_nothing_behind(exported, tmp_path):
+    (exported / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(ValueError, match=r"safetensors is damaged"):
         run("run", exported, tmp_path / "out")
     assert list(tmp_path.iterdir()) == [exported]
 
