@@ -478,35 +478,18 @@ def test_ctrl_c_during_imports_takes_one_line(run_main, tmp_path, module):
 
 
 def test_only_what_a_user_can_mend_takes_one_line(tmp_path):
-    """Five programs, one after another in one process.
-
-    What a thread of orbax logs, as where the disk fills up, is said once, by what it
-    raises.
-    """
+    """Four programs, one after another in one process."""
     code = """
-from absl import logging
 from gpt1_jax import errors, program
 from gpt1_jax.jobs import report
-
-def of_a_thread():
-    from orbax.checkpoint._src.futures import future
-    def full():
-        raise OSError("the disk is full")
-    logging.error("Of another package.")
-    thread = future._SignalingThread(target=full, send_signals=(), receive_signals=())
-    thread.start()
-    thread.join()
 
 for error in (
     errors.UserError("the way out"),
     PermissionError("the way out"),
     ValueError("shapes do not match"),
     ImportError("a broken package"),
-    None,
 ):
     def fail(config, workdir):
-        if error is None:
-            of_a_thread()
         raise error
 
     report.run = fail
@@ -521,11 +504,37 @@ for error in (
     _, output = run_program(*flags, program=("-c", code))
     # With an old JAX, what Grain says when it is imported outside the program.
     output = re.sub(r"^WARNING:absl:Grain multiprocess.*\n", "", output)
-    end = "(--verbosity=1 shows the traceback)\ncode 1\n"
-    assert output == (
-        2 * f"gpt1_jax: error: the way out\n{end}" + "ValueError\nImportError\n"
-        f"ERROR: Of another package.\ngpt1_jax: error: the disk is full\n{end}"
-    )
+    one_line = "gpt1_jax: error: the way out\n(--verbosity=1 shows the traceback)\n"
+    assert output == 2 * f"{one_line}code 1\n" + "ValueError\nImportError\n"
+
+
+def test_what_a_thread_of_orbax_logs_is_said_once_by_what_it_raises():
+    """As where the disk fills up in a save."""
+    code = """
+import sys, types
+
+def fail(config, workdir):
+    from absl import logging
+    from orbax.checkpoint._src.futures import future
+
+    logging.error("Of another package.")
+    def full():
+        raise OSError("the disk is full")
+    thread = future._SignalingThread(target=full, send_signals=(), receive_signals=())
+    thread.start()
+    thread.join()
+
+sys.modules["gpt1_jax.jobs.report"] = types.SimpleNamespace(run=fail)
+from gpt1_jax import program
+
+program.run()
+"""
+    _, output = run_program("--config=configs/report.py", program=("-c", code))
+    assert output.splitlines() == [
+        "ERROR: Of another package.",
+        "gpt1_jax: error: the disk is full",
+        "(--verbosity=1 shows the traceback)",
+    ]
 
 
 def test_an_older_python_is_refused_in_one_line(monkeypatch):
