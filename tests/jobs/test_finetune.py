@@ -342,26 +342,13 @@ def test_what_does_not_fit_is_refused_before_any_step(
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
-def test_a_batch_to_evaluate_is_no_larger_than_the_split(
-    start, finetuned, tmp_path, monkeypatch
-):
-    """A run that has trained, but whose results are gone, is only evaluated."""
-    folder = shutil.copytree(finetuned, tmp_path / "run")
-    (folder / "results.json").unlink()
-    shutil.rmtree(folder / "predictions")
-    start(eval__batch_size=8 * 10**12)
-    expected, found = (
-        [line["probabilities"] for line in read_lines(each / "predictions/dev.jsonl")]
-        for each in (finetuned, folder)
-    )
-    for one, other in zip(expected, found, strict=True):
-        assert one == pytest.approx(other, abs=1e-5)
+def test_a_batch_to_evaluate_that_cannot_fit_is_refused(start, tmp_path, monkeypatch):
     monkeypatch.setattr(finetune, "fit", lambda run: pytest.fail("it started"))
     monkeypatch.setattr(devices, "memory_bytes", lambda: 10_000)
     message = r"config\.eval\.batch_size=8000000000000 takes at least .*Lower it"
     with pytest.raises(UserError, match=message):
-        start(folder=tmp_path / "more", eval__batch_size=8 * 10**12)
-    assert not (tmp_path / "more" / "config.json").exists()
+        start(eval__batch_size=8 * 10**12)
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 def test_a_fine_tuned_run_is_no_start(start, finetuned):
