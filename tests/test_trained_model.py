@@ -108,20 +108,6 @@ def test_forward_of_several_texts_has_them_in_rows(model):
     assert one.logits.shape == (1, short, 512) and one.recorded == {}
 
 
-def test_edits_of_words_are_those_of_their_tokens(model):
-    lengths = [len(model.encode(word)) for word in TEXT.split()]
-    assert lengths[1] > 1
-    positions = range(lengths[0], sum(lengths[:2]))
-    of_word, of_tokens = (
-        model.forward(TEXT, ["h_0/out"], {"h_0/attn/heads": zero(**places)})
-        for places in (dict(words=1), dict(positions=[*positions]))
-    )
-    np.testing.assert_array_equal(of_word.logits, of_tokens.logits)
-    clean = model.forward(TEXT, ["h_0/out"]).recorded["h_0/out"]
-    changed = (of_word.recorded["h_0/out"] != clean).any(axis=-1)
-    assert np.flatnonzero(changed).tolist() == [*positions]
-
-
 def test_mean_activations_are_those_over_all_tokens(model):
     texts, record = [TEXT, "ab", "cd\nef"], ["h_0/out", "h_0/attn/heads"]
     rows = [model.forward(text, record).recorded for text in texts]
