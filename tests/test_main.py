@@ -152,10 +152,22 @@ def test_a_run_shows_what_it_does(run_main, odd_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_survives_signals_and_kills_at_the_worst_moments(
-    run_long, whole_run, tmp_path
-):
-    """One run, ended again and again, and each time started by the same command."""
+def test_a_run_survives_signals(run_long, whole_run, tmp_path):
+    workdir, saved = f"--workdir={tmp_path}", 0
+    for number in (signal.SIGUSR1, signal.SIGINT):  # the first as SLURM sends it
+        code, output = run_long(workdir, meanwhile=signal_at("/300", number))
+        assert code == EXIT_AGAIN, output
+        assert "Run the same command again to resume" in output
+        assert (f"checkpoint of step {saved}." in output) == bool(saved)
+        saved = saved_steps(epath.Path(tmp_path))[-1]
+    code, output = run_long(workdir)
+    assert code == 0 and f"checkpoint of step {saved}." in output, output
+    assert_same_run(whole_run, tmp_path, 300)
+
+
+@pytest.mark.slow
+def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path):
+    """One run, killed again and again, and each time started by the same command."""
     workdir, checkpoints = f"--workdir={tmp_path}", tmp_path / "checkpoints"
     damaged = tmp_path / "damaged_checkpoints"
 
@@ -166,13 +178,6 @@ def test_a_run_survives_signals_and_kills_at_the_worst_moments(
         assert ("is damaged" in output) == says_damaged
         return sorted(path.name for path in checkpoints.iterdir())
 
-    saved = 0
-    for number in (signal.SIGUSR1, signal.SIGINT):  # the first as SLURM sends it
-        code, output = run_long(workdir, meanwhile=signal_at("/300", number))
-        assert code == EXIT_AGAIN, output
-        assert "Run the same command again to resume" in output
-        assert (f"checkpoint of step {saved}." in output) == bool(saved)
-        saved = max(int(path.name) for path in checkpoints.iterdir())
     # A save is whole, but for its name; a score was written, but for its name.
     assert any("tmp" in name for name in killed("os.rename", "orbax-checkpoint-tmp"))
     assert killed("os.rename", "score.json") == ["100", "150"]
