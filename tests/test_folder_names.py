@@ -3,11 +3,10 @@
 import shutil
 
 import pytest
-from tiny_run import load_config
+from tiny_run import job_config
 from tiny_tasks import finetune_config
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
 from gpt1_jax.config.checks import split_paths
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.errors import UserError
@@ -32,9 +31,7 @@ def test_checkpoints_are_not_saved_where_a_name_is_taken_for_another(
     jobs = {
         pretrain: tiny_config(),
         finetune: finetune_config("sst2", finetune_base),
-        convert: config_lib.load(
-            load_config("run", file="convert", init_from=str(pretrained)).to_dict()
-        ),
+        convert: job_config("convert", "run", init_from=str(pretrained)),
     }
     for job, config in jobs.items():
         with pytest.raises(UserError, match=r"cannot be saved.* another --workdir"):
@@ -52,14 +49,9 @@ def test_a_run_that_was_moved_to_a_pattern_is_read(pretrained, tmp_path):
 
 
 def test_a_corpus_is_prepared_and_found_again_where_the_cache_is_a_pattern(
-    tiny_config, corpus_dir, tmp_path
+    tiny_config, tmp_path
 ):
-    cache = tmp_path / "a[1]*\\" / "cache"
-    digests = set()
-    for _ in range(2):
-        config = tiny_config(data__cache_dir=str(cache))
-        corpus, _ = prepare_corpus(config.data, config.tokenizer)
-        digests.add(corpus.digest)
-    config = tiny_config()
-    corpus, _ = prepare_corpus(config.data, config.tokenizer)
-    assert digests == {corpus.digest}
+    cache = {"data__cache_dir": str(tmp_path / "a[1]*\\" / "cache")}
+    configs = tiny_config(**cache), tiny_config(**cache), tiny_config()
+    corpora = [prepare_corpus(each.data, each.tokenizer)[0] for each in configs]
+    assert len({corpus.digest for corpus in corpora}) == 1

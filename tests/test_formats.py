@@ -40,10 +40,7 @@ def test_another_format_is_refused_with_the_version_that_reads_it(format):
 def test_what_says_no_format_is_older_than_1_0():
     line = refused(formats.RUN_FOLDER, {"job": "pretrain"})
     assert "without the number of its format, written by a version of gpt1_jax" in line
-    assert (
-        "before 1.0.0; " in line
-        and f"{now(formats.RUN_FOLDER)}Use the version that wrote it, or" in line
-    )
+    assert f"before 1.0.0; {now(formats.RUN_FOLDER)}Use the version that wrote" in line
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,7 @@ import json
 import numpy as np
 import pytest
 from tiny_models import all_logits
-from tiny_run import (
-    assert_same_run,
-    load_config,
-    stop_after,
-)
+from tiny_run import job_config
 from tiny_tasks import finetune_config, write_task
 
 import gpt1_jax
@@ -17,13 +13,11 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.jobs import convert, finetune, predict, pretrain
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
-from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.studies.words import features
 from gpt1_jax.studies.words import job as words_job
 from gpt1_jax.studies.zero_shot import job as zero_shot
 
 TEXT = "the abcd of efgh and a"
-SIZES = {"model.max_seq_len": 40, "model.lstm_units": 24}
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +25,9 @@ def model(pretrained_lstm):
     return gpt1_jax.load(str(pretrained_lstm))
 
 
-def job(name, preset="", **overrides):
-    return config_lib.load(load_config(preset, file=name, **overrides).to_dict())
-
-
-def test_it_resumes_bit_for_bit(tiny_config, pretrained_lstm, tmp_path, monkeypatch):
-    config = tiny_config(model__kind="lstm", eval__sample_tokens=4, **SIZES)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 5)
-        with pytest.raises(Stopped, match="step 5 is saved"):
-            pretrain.run(config, str(tmp_path))
-    pretrain.run(config, str(tmp_path))
-    assert_same_run(pretrained_lstm, tmp_path, 12)
-
-
 def test_its_kind_may_not_change_on_resume(tiny_config, pretrained_lstm):
     with pytest.raises(ValueError, match=r"model\.kind is 'transformer', saved 'lstm'"):
-        pretrain.run(tiny_config(**SIZES), str(pretrained_lstm))
+        pretrain.run(tiny_config(model__max_seq_len=40), str(pretrained_lstm))
 
 
 def test_a_run_that_starts_from_it_is_an_lstm_too(
@@ -59,11 +39,8 @@ def test_a_run_that_starts_from_it_is_an_lstm_too(
     assert (found.model.kind, found.model.lstm_units) == ("lstm", 24)
 
 
-def test_it_says_what_it_is(model):
-    assert "LSTM layer of 24 units, 16 wide, 12,528 parameters" in repr(model)
-
-
 def test_it_is_read_in_a_notebook(model):
+    assert "LSTM layer of 24 units, 16 wide, 12,528 parameters" in repr(model)
     ids = model.tokenizer.encode(TEXT)
     expected = all_logits(model.config, model.params, np.asarray([ids]))[0]
     np.testing.assert_allclose(model.logits(TEXT), expected, atol=1e-5)
@@ -84,12 +61,9 @@ def test_attention_maps_are_refused_before_anything_is_written(
     pretrained_lstm, tmp_path, monkeypatch
 ):
     (tmp_path / "text.txt").write_text(TEXT)
-    config = job(
-        "features",
-        init_from=str(pretrained_lstm),
-        input=str(tmp_path / "text.txt"),
-        output=str(tmp_path / "features.npz"),
-    )
+    places = {"input": str(tmp_path / "text.txt")}
+    places["output"] = str(tmp_path / "features.npz")
+    config = job_config("features", init_from=str(pretrained_lstm), **places)
     words_job.run(config, "")
     with np.load(tmp_path / "features.npz") as found:
         assert {"layer_0", "layer_1"} <= set(found) and "layer_2" not in found
@@ -102,9 +76,8 @@ def test_attention_maps_are_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("target", ["huggingface", "openai"])
-@pytest.mark.parametrize("step", ["newest", "all"])
-def test_no_other_format_has_a_place_for_it(pretrained_lstm, tmp_path, target, step):
-    config = job("convert", target, init_from=str(pretrained_lstm), step=step)
+def test_no_other_format_has_a_place_for_it(pretrained_lstm, tmp_path, target):
+    config = job_config("convert", target, init_from=str(pretrained_lstm))
     with pytest.raises(ValueError, match=r"kind='lstm', for which neither OpenAI's"):
         convert.run(config, str(tmp_path / "made"))
     assert not list(tmp_path.iterdir())
@@ -123,62 +96,21 @@ def test_it_is_fine_tuned_and_predicts(finetuned_lstm, tmp_path):
     assert (trained.model.kind, trained.model.depth) == ("lstm", 1)
     result = json.loads((finetuned_lstm / "results.json").read_text())
     assert {"accuracy"} <= result["dev"].keys()
-    losses = [
-        record["loss"]
-        for record in read_metrics(finetuned_lstm / "metrics.jsonl")
-        if "loss" in record
-    ]
+    records = read_metrics(finetuned_lstm / "metrics.jsonl")
+    losses = [record["loss"] for record in records if "loss" in record]
     assert losses[-1] < losses[0] - 1
     (tmp_path / "in.jsonl").write_text('{"sentence": "bcd aaaa hi"}\n')
     out = tmp_path / "out.jsonl"
-    predict.run(
-        job(
-            "predict",
-            init_from=str(finetuned_lstm),
-            input=str(tmp_path / "in.jsonl"),
-            output=str(out),
-        ),
-        "",
-    )
+    places = {"input": str(tmp_path / "in.jsonl"), "output": str(out)}
+    predict.run(job_config("predict", init_from=str(finetuned_lstm), **places), "")
     assert len(out.read_text().splitlines()) == 1
-
-
-@pytest.mark.parametrize("transfer_layers", ["0", "none"])
-def test_layers_are_transferred_as_far_as_there_are_any(
-    finetune_base, pretrained_lstm, tmp_path, monkeypatch, transfer_layers
-):
-    stop_after(monkeypatch, 1)  # after an update of learning rate 0
-    base = {**finetune_base, "init_from": str(pretrained_lstm)}
-    with pytest.raises(Stopped):
-        config = finetune_config("sst2", base, transfer_layers=transfer_layers)
-        finetune.run(config, str(tmp_path))
-    start, origin = (open_run(str(f)).params for f in (tmp_path, pretrained_lstm))
-    words = start["transformer"]["wte"][: len(origin["wte"])]
-    assert np.array_equal(words, origin["wte"]) == (transfer_layers == "0")
-    layers = (each["h_0"]["lstm"] for each in (start["transformer"], origin))
-    ours, theirs = (each["c_hidden"]["kernel"] for each in layers)
-    assert not np.array_equal(ours, theirs)
-
-
-def test_more_layers_than_there_are_cannot_be_transferred(
-    finetune_base, pretrained_lstm, tmp_path
-):
-    base = {**finetune_base, "init_from": str(pretrained_lstm)}
-    with pytest.raises(ValueError, match="has 1 layer"):
-        config = finetune_config("sst2", base, transfer_layers="2")
-        finetune.run(config, str(tmp_path))
 
 
 def test_zero_shot_reads_it(pretrained_lstm, tmp_path):
     write_task(tmp_path / "tasks", "sst2", test=0)
-    config = job(
-        "zero_shot",
-        init_from=str(pretrained_lstm),
-        tasks=("sst2",),
-        data__source="jsonl",
-        data__dir=str(tmp_path / "tasks"),
-    )
-    zero_shot.run(config, str(tmp_path / "out"))
+    data = {"data__source": "jsonl", "data__dir": str(tmp_path / "tasks")}
+    data |= {"init_from": str(pretrained_lstm), "tasks": ("sst2",)}
+    zero_shot.run(job_config("zero_shot", **data), str(tmp_path / "out"))
     assert "sst2" in (tmp_path / "out" / "results.json").read_text()
 
 

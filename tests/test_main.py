@@ -15,13 +15,13 @@ import jax
 import numpy as np
 import pytest
 from etils import epath
-from joined import addresses, together
+from joined import OURS, together
 from tiny_run import as_flags, assert_same_run, run_program, saved_state, signal_at
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax import main, program
 from gpt1_jax.data.files import CannotWrite
-from gpt1_jax.jobs import finetune, pretrain
+from gpt1_jax.jobs import finetune
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import saved_steps
@@ -96,32 +96,10 @@ def whole_run(run_long, made_once):
     return made_once("long", make) / "runs/pretrain/quickstart"
 
 
-def kill_in_a_save(checkpoints, first_step):
-    """For `meanwhile`: SIGKILL in the middle of a save, of `first_step` or a later."""
-
-    def saving():
-        names = (path.name.split(".") for path in checkpoints.glob("*tmp*"))
-        return any(int(name[0]) >= first_step for name in names)
-
-    def meanwhile(process, line):
-        while line.startswith("Run: ") and process.poll() is None:
-            if not saving():
-                time.sleep(0.002)
-                continue
-            process.send_signal(signal.SIGSTOP)
-            process.send_signal(signal.SIGKILL if saving() else signal.SIGCONT)
-
-    return meanwhile
-
-
 def in_two_processes(run, codes=(0, 0), flags=(), **second):
     """`run(*flags, env=..)` twice at once, joined by gloo: outputs.
 
-    Args:
-      run: starts one process.
-      codes: which exit codes to expect.
-      flags: more flags for the second process.
-      second: more arguments for it.
+    `flags` and `second` are more flags and arguments for the second process.
     """
 
     def start(variables):
@@ -174,43 +152,16 @@ def test_a_run_shows_what_it_does(run_main, odd_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_survives_signals_and_kills_in_the_middle_of_a_save(
-    run_long, whole_run, tmp_path
-):
-    """Killed in its first save; SIGUSR1; killed in a later save; Ctrl-C; to the end."""
-    workdir, checkpoints = f"--workdir={tmp_path}", tmp_path / "checkpoints"
-
-    def newest():
-        saved = (int(p.name) for p in checkpoints.iterdir() if p.name.isdigit())
-        return max(saved, default=0)
-
-    saved = 0
-    for number, step in (
-        (signal.SIGKILL, 50),
-        (signal.SIGUSR1, 60),  # as SLURM sends it
-        (signal.SIGKILL, 150),
-        (signal.SIGINT, 200),
-    ):
-        if number == signal.SIGKILL:
-            code, output = run_long(
-                workdir, meanwhile=kill_in_a_save(checkpoints, step)
-            )
-            assert code == -signal.SIGKILL, output
-            assert list(checkpoints.glob("*tmp*"))
-            expected = step - 50  # that save alone is lost
-        else:
-            stop = signal_at(f"step {step:6}/300", number)
-            code, output = run_long(workdir, meanwhile=stop)
-            assert code == EXIT_AGAIN, output
-            assert "Run the same command again to resume" in output
-            expected = step
+def test_a_run_survives_signals(run_long, whole_run, tmp_path):
+    workdir, saved = f"--workdir={tmp_path}", 0
+    for number in (signal.SIGUSR1, signal.SIGINT):  # the first as SLURM sends it
+        code, output = run_long(workdir, meanwhile=signal_at("/300", number))
+        assert code == EXIT_AGAIN, output
+        assert "Run the same command again to resume" in output
         assert (f"checkpoint of step {saved}." in output) == bool(saved)
-        saved = newest()
-        assert expected <= saved < 300
+        saved = saved_steps(epath.Path(tmp_path))[-1]
     code, output = run_long(workdir)
-    assert code == 0, output
-    assert f"Resuming from the checkpoint of step {saved}." in output
-    assert not list(checkpoints.glob("*tmp*"))
+    assert code == 0 and f"checkpoint of step {saved}." in output, output
     assert_same_run(whole_run, tmp_path, 300)
 
 
@@ -261,18 +212,9 @@ def test_a_second_signal_in_the_middle_of_a_save_ends_it_with_one_line(
     stopping, _, after = output.partition("gpt1_jax: stopping after this step, then")
     assert "gpt1_jax: interrupted without saving. Run the same" in after
     assert "Traceback" not in stopping + after
-    assert_goes_on_unheard(
-        functools.partial(run_main, f"--workdir={tmp_path}"),
-        tmp_path,
-        "| head -n 1",
-    )
-
-
-def assert_goes_on_unheard(run, folder, redirected):
-    """A run ends well although its output cannot be written."""
-    code, output = run(redirected=redirected)
+    code, output = run_main(f"--workdir={tmp_path}", redirected="| head -n 1")
     assert code == 0, output
-    assert saved_steps(epath.Path(folder))[-1] == 12
+    assert saved_steps(epath.Path(tmp_path))[-1] == 12
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -292,40 +234,23 @@ def test_a_signal_while_the_program_compiles_ends_it(run_main, tmp_path, number)
     assert "gpt1_jax: interrupted" in output
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("redirected", ["> /dev/full 2>&1", ">&- 2>&-"])
-def test_a_run_that_nobody_listens_to_goes_on(run_main, tmp_path, redirected):
-    run = functools.partial(run_main, f"--workdir={tmp_path}")
-    assert_goes_on_unheard(run, tmp_path, redirected)
-
-
-def test_samples_that_cannot_be_shown_are_escaped(odd_run):
-    output, _ = odd_run
-    assert "\n  | \\u6f22\\xe9" in output
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--help"],
-        ["--config=configs/generate.py", "--config.prompt=abc"],
-    ],
-    ids=["help", "text"],
-)
-def test_a_job_that_only_prints_says_that_it_could_not(pretrained, flags):
-    if len(flags) > 1:
-        flags = [*flags, f"--config.init_from={pretrained}"]
+@pytest.mark.parametrize("prints", ["help", "text"])
+def test_a_job_that_only_prints_says_that_it_could_not(pretrained, prints):
+    flags = ["--help"]
+    if prints == "text":
+        flags = in_job("generate.py", "prompt=abc", f"init_from={pretrained}")
     code, output = run_program(*flags, redirected="> /dev/full")
-    assert code == 1
     (line,) = (line for line in output.splitlines() if "error" in line)
-    assert line == (
+    assert code == 1 and line == (
         "gpt1_jax: error: standard output cannot be written (No space left on device); "
         "write to a file, as with --config.output=FILE."
     )
 
 
 def test_variables_of_other_packages_change_nothing(odd_run, run_main, tmp_path):
+    """And samples that cannot be shown are escaped."""
     output, folder = odd_run
+    assert "\n  | \\u6f22\\xe9" in output
     flags = ["--config.eval.sample_prompt=漢é", "--config.eval.sample_tokens=4"]
     code, plain = run_main(*flags, f"--workdir={tmp_path}/run")
     assert code == 0, plain
@@ -337,42 +262,27 @@ def test_variables_of_other_packages_change_nothing(odd_run, run_main, tmp_path)
     assert len({picture.read_bytes() for picture in pictures}) == 1
 
 
+JOINED = dict(zip(OURS, ("localhost:1234", "2", "0"), strict=True))
+
+
 @pytest.mark.parametrize(
-    ("variable", "parts"),
+    ("env", "problem"),
     [
-        (
-            "JAX_PLATFORMS=abc",
-            ["Unable to initialize backend 'abc'", "JAX_PLATFORMS=cpu"],
-        ),
-        (
-            "JAX_PLATFORMS=cuda",
-            ["JAX finds no device to compute on", "='cuda'. Name a"],
-        ),
-        ("JAX_NUM_CPU_DEVICES=many", ["JAX does not start: ", "jax_num_cpu_devices"]),
+        ({"JAX_PLATFORMS": "abc"}, "initialize backend 'abc'.*JAX_PLATFORMS=cpu"),
+        ({"JAX_PLATFORMS": "cuda"}, "finds no device to compute on.*='cuda'. Name a"),
+        ({"JAX_NUM_CPU_DEVICES": "many"}, "JAX does not start: .*jax_num_cpu_devices"),
+        (JOINED, "predict runs in one process, but a launcher has started 2; start"),
     ],
+    ids=["backend", "no device", "number", "launcher"],
 )
-def test_a_variable_that_jax_cannot_follow_takes_one_line(variable, parts, tmp_path):
-    name, _, value = variable.partition("=")
-    flags = ("--config=configs/pretrain.py:quickstart", f"--workdir={tmp_path / 'run'}")
-    code, output = run_program(*flags, env={name: value})
+def test_a_variable_that_cannot_be_followed_takes_one_line(env, problem, tmp_path):
+    flags = in_job("pretrain.py:quickstart", f"--workdir={tmp_path / 'run'}")
+    if env == JOINED:
+        flags = in_job("predict.py", "init_from=x", "text=y")
+    code, output = run_program(*flags, env=env)
     assert code == 1 and not (tmp_path / "run").exists()
     first, _ = output.splitlines()
-    assert first.startswith("gpt1_jax: error: ")
-    for part in parts:
-        assert part in first
-
-
-@pytest.mark.slow
-def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
-    """One device in each; the one has several."""
-    pretrain.run(tiny_config(), str(tmp_path / "alone"))
-    joined = f"--workdir={tmp_path / 'joined'}"
-    keep = "--config.checkpoint.milestone_tokens=384,640"
-    outputs = in_two_processes(functools.partial(run_main, joined, keep))
-    assert "2 x cpu" in outputs[0] and "loss" not in outputs[1]
-    assert saved_steps(epath.Path(tmp_path / "joined")) == [3, 5, 8, 12]
-    states = (saved_state(tmp_path / name, 12) for name in ("alone", "joined"))
-    assert_close_states(*states)
+    assert first.startswith("gpt1_jax: error: ") and re.search(problem, first)
 
 
 def test_processes_with_different_values_refuse_before_any_work(run_main, tmp_path):
@@ -381,22 +291,6 @@ def test_processes_with_different_values_refuse_before_any_work(run_main, tmp_pa
         assert "gpt1_jax: error: The processes of this run differ: " in output
         assert "config.seed is 3 on process 1, 0 on process 0" in output
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("flag", ["--workdir", "--config.data.train"])
-def test_bytes_that_are_not_utf_8_are_refused_in_one_line(flag):
-    code, output = run_program("--config=configs/pretrain.py", f"{flag}=a\udcff")
-    assert code == 1
-    name = flag.removeprefix("--") if "." in flag else flag
-    assert f"error: {name}: '\\udcff' in 'a\\udcff' is half of a character" in output
-    assert "Traceback" not in output
-
-
-def test_a_job_for_one_process_refuses_to_be_several():
-    flags = ["--config=configs/predict.py", "--config.init_from=x", "--config.text=y"]
-    code, output = run_program(*flags, env=addresses()[0])
-    assert code == 1
-    assert "job predict runs in one process, but a launcher has started" in output
 
 
 @pytest.mark.slow
@@ -474,55 +368,72 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
         assert one == two
 
 
-@pytest.mark.parametrize(
-    ("flags", "parts"),
-    [
-        (["--config.model.num_heads=3"], ["embed_dim=16", "num_heads=3"]),
-        (["--config.data.train=no/such.txt"], ["no/such.txt", "names no file"]),
-        (["--config.train.num_epochs=1"], ["num_epochs=1.0", "num_steps=12"]),
-        (["--config.model.depth=3"], ["depth"]),
-        (["--config.model.num_layers=many"], ["num_layers", "many"]),
-        (["stray"], ["unexpected arguments ['stray']"]),
-    ],
-)
-def test_bad_input_takes_one_clear_line(run_main, tmp_path, flags, parts):
-    code, output = run_main(f"--workdir={tmp_path / 'run'}", *flags)
-    assert code not in (0, EXIT_AGAIN), output
-    for part in parts:
-        assert part in output
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
-
-
-def test_unknown_presets_are_refused_with_the_list(run_main, tmp_path):
-    code, output = run_main(f"--workdir={tmp_path}", preset="huge")
-    assert code != 0 and "paper, paper_1m, " in output and "babylm, small" in output
+def in_job(name, *flags):
+    """A command; `flags` are of the configuration, unless they begin with dashes."""
+    flags = [each if each[0] == "-" else f"--config.{each}" for each in flags]
+    return [f"--config=configs/{name}", *flags]
 
 
 @pytest.mark.parametrize(
-    ("flags", "parts"),
+    ("flags", "problem"),
     [
+        # The flags cannot be parsed.
+        ([], "name a job with --config=configs/NAME.py"),
+        (in_job("nope.py"), "there is no such file. The program has configs/"),
+        (in_job("nope.py", "--help"), "there is no such file. The program has"),
+        (in_job("pretrian.py"), "Did you mean configs/pretrain.py. The program"),
+        (in_job("pretrain.py:huge"), "choose one of paper, paper_1m, .*babylm, small"),
+        (in_job("convert.py:nope", "--help"), "no preset 'nope'; choose one of run"),
+        (in_job("predict.py:nope"), "this job has no presets"),
+        (in_job("pretrain.py", "model.num_layer=3"), r"num_layers\?"),
+        (in_job("pretrain.py", "model.num_layers=many"), "num_layers.*many"),
+        ([*in_job("pretrain.py"), "stray"], "unexpected 'stray'; a preset follows a c"),
+        # A value is impossible.
+        (in_job("pretrain.py", "model.num_heads=5"), "embed_dim=768.*num_heads=5"),
+        (in_job("pretrain.py", "train.num_steps=12"), "num_epochs=100.*num_steps=12"),
+        (in_job("finetune.py:sst2"), "--config.init_from=runs/pretrain"),
         (
-            ["--config=configs/finetune.py:sst2+sst3", "--config.init_from={start}"],
-            ["no task 'sst3'", *TASKS, "'all'", "'custom'"],
+            in_job("finetune.py:sst2+sst3", "init_from=a"),
+            ".*".join(["no task 'sst3'", *TASKS, "'all'", "'custom'"]),
         ),
-        (["--config=configs/finetune.py:sst2"], ["--config.init_from=runs/pretrain"]),
-        (["--config=configs/predict.py"], ["--config.init_from=runs/finetune/TASK"]),
+        (in_job("predict.py"), "--config.init_from=runs/finetune/TASK"),
+        (in_job("predict.py", "init_from=a"), "config.text='' and config.input=''"),
+        # A place cannot be used.
         (
-            ["--config=configs/predict.py", "--config.init_from={start}"],
-            ["config.text='' and config.input=''"],
+            in_job("pretrain.py", "--workdir=a\udcff"),
+            r"error: --workdir: '\\udcff' in 'a\\udcff' is half of a character",
+        ),
+        (
+            in_job("pretrain.py", "data.train=a\udcff"),
+            r"error: config.data.train: '\\u",
+        ),
+        (in_job("pretrain.py", "--workdir=hf://a/b"), "--workdir='hf://a/b' cannot be"),
+        (
+            in_job("pretrain.py", "init_from=http://a"),
+            "config.init_from='http://a' can",
+        ),
+        (
+            in_job("generate.py", "init_from=a", "prompt=a", "--workdir=a"),
+            "--workdir='a', but the job generate write",
         ),
     ],
-    ids=["unknown task", "no start", "no model", "no text"],
+    ids=str,
 )
-def test_bad_input_of_fine_tuning_takes_one_line(pretrained, tmp_path, flags, parts):
-    flags = [flag.format(start=pretrained) for flag in flags]
-    code, output = run_program(*flags, f"--workdir={tmp_path / 'run'}")
-    assert code not in (0, EXIT_AGAIN)
+def test_what_cannot_be_done_takes_one_line_before_any_work(tmp_path, flags, problem):
+    code, output = run_program(*flags, cwd=tmp_path)
+    first, *more = output.splitlines()
+    assert code == 1 and first.startswith("gpt1_jax: error: ")
+    assert re.search(problem, first) and "Traceback" not in output
+    assert len(more) < 2 or not flags  # which shows the jobs
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_job_refuses_takes_one_line(run_main, tmp_path):
+    code, output = run_main(f"--workdir={tmp_path}", "--config.data.train=no/such.txt")
     first, second = output.splitlines()
-    assert first.startswith("gpt1_jax: error: ") and "--verbosity=1" in second
-    for part in parts:
-        assert part in first
-    assert not (tmp_path / "run").exists()
+    assert code == 1 and "--verbosity=1" in second
+    assert first.startswith("gpt1_jax: error: ") and "no/such.txt" in first
+    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 def test_overrides_reach_the_runs(pretrained, tmp_path):
@@ -556,31 +467,8 @@ def test_a_second_process_in_the_same_folder_is_refused(run_main, tmp_path):
     assert "Traceback" not in output
 
 
-@pytest.mark.parametrize(
-    ("flags", "line"),
-    [
-        (["--config=configs/pretrain.py", "--config.model.num_layer=3"], "num_layers?"),
-        (["--config=configs/pretrain.py:huge"], "choose one of paper, paper_1m, "),
-        (["--config=configs/no.py"], "there is no such file"),
-        ([], "name a job with --config=configs/NAME.py"),
-    ],
-    ids=str,
-)
-def test_wrong_flags_print_one_line(flags, line):
-    code, output = run_program(*flags)
-    assert code == 1
-    assert line in output.splitlines()[0] and "Traceback" not in output
-
-
-def test_help_is_for_people():
-    code, output = run_program("--help")
-    assert code == 0 and "configs/finetune.py" in output
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "module", ["absl.app", "ml_collections", "numpy", "jax._src.config", "jax", "flax"]
-)
+@pytest.mark.parametrize("module", ["absl.app", "jax._src.config", "flax"])
 def test_ctrl_c_during_imports_takes_one_line(run_main, tmp_path, module):
     def interrupt(process, line):
         if line.endswith(f" {module}\n"):
@@ -654,46 +542,6 @@ program.run()
     ]
 
 
-@pytest.mark.parametrize("more", [(), ("--help",)])
-@pytest.mark.parametrize(
-    ("config", "problem"),
-    [
-        ("pretrain.py:nope", "has no preset 'nope'; choose one of paper,"),
-        ("convert.py:nope", "has no preset 'nope'; choose one of run,"),
-        ("predict.py:nope", "this job has no presets"),
-        ("nope.py", "there is no such file. The program has configs/"),
-        ("pretrian.py", "no such file. Did you mean configs/pretrain.py? The program"),
-    ],
-)
-def test_a_job_or_preset_that_there_is_not_takes_one_line(config, problem, more):
-    code, output = run_program(f"--config=configs/{config}", *more)
-    assert code == 1 and "Traceback" not in output
-    assert output.startswith("gpt1_jax: error: ") and problem in output
-
-
-@pytest.mark.parametrize(
-    ("job", "flag", "problem"),
-    [
-        ("pretrain", "--workdir=hf://a/b", "--workdir='hf://a/b' cannot be opened"),
-        ("pretrain", "--config.init_from=http://a", "config.init_from='http://a' can"),
-        ("pretrain", "--config.data.cache_dir=http://a", "use a local path or gs://"),
-        ("generate", "--config.output=http://a/b.jsonl", "config.output='http://a/b."),
-        ("generate", "--workdir=a", "--workdir='a', but the job generate writes no"),
-    ],
-)
-def test_a_place_that_cannot_be_used_takes_one_line_before_any_work(
-    tmp_path, job, flag, problem
-):
-    flags = (f"--config=configs/{job}.py", flag)
-    if job == "generate":
-        flags += ("--config.init_from=none", "--config.prompt=a")
-    code, output = run_program(*flags, cwd=tmp_path)
-    error, *more = output.splitlines()
-    assert code == 1 and len(more) == 1
-    assert error.startswith("gpt1_jax: error: ") and problem in error
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_older_python_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 10, 13))
     with pytest.raises(SystemExit, match=r"error: Python 3\.11 or newer"):
@@ -720,12 +568,17 @@ print(min(faults() for _ in range(20)))
 """
 
 
+def printed_by(code):
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_memory_that_is_freed_is_used_again():
     """Each result has 16,384 pages of 4 KiB, which were new until there were enough."""
-    command = [sys.executable, "-c", _FAULTS]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 4096
+    assert int(printed_by(_FAULTS)) < 4096
 
 
 _HOLE = """
@@ -755,11 +608,7 @@ print(before)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_memory_that_stays_free_goes_back():
     """A hole of 65,536 pages, below something that is used."""
-    command = [sys.executable, "-c", _HOLE]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=60
-    )
-    assert int(done.stdout) > 65_536
+    assert int(printed_by(_HOLE)) > 65_536
 
 
 def test_what_is_freed_is_kept_before_anything_starts_threads():
@@ -775,10 +624,8 @@ def keep(really=main.keep_freed_memory):
 main.keep_freed_memory, sys.argv = keep, ["gpt1_jax", "--help"]
 main.run()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("[]\nUsage")
+    printed = printed_by(program)
+    assert printed.startswith("[]\nUsage") and "configs/finetune.py" in printed
 
 
 @pytest.mark.parametrize(
@@ -827,13 +674,11 @@ main.run()
 @pytest.mark.parametrize(
     ("name", "limits", "problem"),
     [
-        ("NOFILE", (24, 24), "may open 24 files, and a job needs up to 64; allow mor"),
-        ("NOFILE", (63, 63), "with ulimit -n 1024"),
+        ("NOFILE", (24, 24), "may open 24 files, and a job needs up to 64; allow"),
         ("NOFILE", (64, 64), ""),
         ("NOFILE", (24, 1024), ""),  # it may raise that itself
         ("AS", (3 << 30, 3 << 30), "3.2 GB of address space, and JAX needs 5 GB"),
         ("AS", (2 << 30, 9 << 30), "allow more with ulimit -v unlimited"),
-        ("AS", (40 << 30, 40 << 30), ""),
     ],
 )
 def test_limits_of_the_shell_are_enough_or_take_one_line(

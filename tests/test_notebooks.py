@@ -27,14 +27,23 @@ def sources(name, kind=None):
 # --- as committed -------------------------------------------------------------
 
 
+def code(name):
+    return "\n".join(sources(name, "code"))
+
+
 def test_the_notebooks_are_found():
     assert set(NOTEBOOKS) == {"pretrain", "finetune", "look_inside"}
 
 
 @each_notebook
-def test_outputs_are_stripped(name):
+def test_it_holds_calls_of_the_package_without_output(name):
+    """On a TPU, which serves one process, by the kernel or by programs, never both."""
     for cell in cells(name, "code"):
         assert cell["outputs"] == [] and cell["execution_count"] is None
+    assert not re.search(r"\b(def|class|lambda)\b", code(name))
+    assert "gpt1_jax" in code(name)
+    in_kernel = re.search(r"^(import|from) (jax|gpt1_jax)\b", code(name), re.MULTILINE)
+    assert bool(in_kernel) != ("!python" in code(name))
 
 
 @each_notebook
@@ -60,23 +69,6 @@ def test_without_an_address_to_install_from_it_says_so(name):
         exec(missing, {"REPOSITORY": ""})
     exec(missing, {"REPOSITORY": "https://example.org/gpt1_jax"})
     exec(install, {"REPOSITORY": ""})
-
-
-def code(name):
-    return "\n".join(sources(name, "code"))
-
-
-@each_notebook
-def test_it_calls_the_package_and_holds_no_functions(name):
-    assert not re.search(r"\b(def|class|lambda)\b", code(name))
-    assert "gpt1_jax" in code(name)
-
-
-@each_notebook
-def test_jax_is_used_by_the_kernel_or_by_programs_never_by_both(name):
-    """A TPU serves one process."""
-    in_kernel = re.search(r"^(import|from) (jax|gpt1_jax)\b", code(name), re.MULTILINE)
-    assert bool(in_kernel) != ("!python" in code(name))
 
 
 @each_notebook

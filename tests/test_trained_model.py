@@ -1,6 +1,7 @@
 """A run in a notebook."""
 
 import dataclasses
+import functools
 import re
 import subprocess
 import sys
@@ -38,19 +39,12 @@ def test_a_run_folder_is_loaded(model, pretrained):
     assert gpt1_jax.load(str(pretrained), step="best").run.step in (8, 12)
 
 
-def test_an_unknown_step_is_refused(pretrained):
-    with pytest.raises(ValueError, match="step='last' must be default, newest"):
-        gpt1_jax.load(str(pretrained), step="last")
-
-
-def test_logits_are_those_of_each_token(model):
+def test_logits_are_those_of_each_token_and_tell_the_likeliest_next(model):
     ids = model.tokenizer.encode(TEXT)
+    assert "".join(model.tokens(TEXT)) == TEXT.replace(" ", "")
     expected = all_logits(model.config, model.params, np.asarray([ids]))[0]
-    assert model.logits(TEXT).shape == (len(ids), 512)
+    assert model.logits(TEXT).shape == (len(ids), 512) == (len(model.tokens(TEXT)), 512)
     np.testing.assert_allclose(model.logits(TEXT), expected, atol=1e-5)
-
-
-def test_next_tokens_are_the_most_likely_ones(model):
     probs = np.asarray(jax.nn.softmax(model.logits(TEXT)[-1]))
     found = model.next_tokens(TEXT, k=5)
     best = np.argsort(-probs)[:5]
@@ -58,20 +52,17 @@ def test_next_tokens_are_the_most_likely_ones(model):
     np.testing.assert_allclose([p for _, p in found], probs[best], rtol=1e-5)
 
 
-def test_hidden_states_end_in_the_one_that_is_scored(model):
+def test_hidden_states_end_in_the_one_that_is_scored(model, pretrained):
+    """They are float32 whatever the model computes in."""
     states = model.hidden_states(TEXT)
     assert states.shape == (2, len(model.tokenizer.encode(TEXT)), 16)
     scores = states[-1] @ np.asarray(model.params["wte"]).T
     np.testing.assert_allclose(scores, model.logits(TEXT), atol=1e-5)
-
-
-def test_states_are_float32_whatever_the_model_computes_in(pretrained):
-    model = gpt1_jax.load(str(pretrained))
-    exact = model.hidden_states(TEXT)
-    model.config = dataclasses.replace(model.config, dtype="bfloat16")
-    rough = model.hidden_states(TEXT)
-    assert exact.dtype == rough.dtype == np.float32
-    assert 1e-6 < np.abs(exact - rough).max() < 0.2
+    other = gpt1_jax.load(str(pretrained))
+    other.config = dataclasses.replace(model.config, dtype="bfloat16")
+    rough = other.hidden_states(TEXT)
+    assert states.dtype == rough.dtype == np.float32
+    assert 1e-6 < np.abs(states - rough).max() < 0.2
 
 
 def test_features_are_the_states_at_word_ends(model):
@@ -83,17 +74,8 @@ def test_features_are_the_states_at_word_ends(model):
     assert few.shape == (6, 16)
     np.testing.assert_allclose(few[1], alone, atol=1e-5)
     assert len(model.features("ab cd\n\n" * 60, 1)) == 120
-    for text, layer, message in (
-        ("\n ", 1, "text holds no word"),
-        ("a", 2, "no layer 2"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            model.features(text, layer)
-
-
-def test_tokens_are_those_of_the_text(model):
-    assert "".join(model.tokens(TEXT)) == TEXT.replace(" ", "")
-    assert len(model.tokens(TEXT)) == len(model.tokenizer.encode(TEXT))
+    with pytest.raises(ValueError, match="text holds no word"):
+        model.features("\n ", 1)
 
 
 def test_attention_is_between_the_tokens_of_the_text(model):
@@ -117,30 +99,13 @@ def test_forward_of_a_text_is_what_its_own_methods_give(model):
 
 
 def test_forward_of_several_texts_has_them_in_rows(model):
-    found = model.forward([TEXT, "ab"], ["h_0/out", "wte"])
+    found = model.forward([TEXT, "ab"], ["h_0/out"])
     length, short = len(model.encode(TEXT)), len(model.encode("ab"))
-    assert found.logits.shape == (2, length, 512)
     assert [len(tokens) for tokens in found.tokens] == [length, short]
-    assert (found.ids[1] >= 0).sum() == short and (found.ids[1, short:] == -1).all()
     assert found.recorded["h_0/out"].shape == (2, length, 16)
-    assert found.recorded["wte"].shape == (512, 16)
     np.testing.assert_allclose(found.logits[1, :short], model.logits("ab"), atol=1e-5)
     one = model.forward(("ab",))
     assert one.logits.shape == (1, short, 512) and one.recorded == {}
-
-
-def test_edits_of_words_are_those_of_their_tokens(model):
-    lengths = [len(model.encode(word)) for word in TEXT.split()]
-    assert lengths[1] > 1
-    positions = range(lengths[0], sum(lengths[:2]))
-    of_word, of_tokens = (
-        model.forward(TEXT, ["h_0/out"], {"h_0/attn/heads": zero(**places)})
-        for places in (dict(words=1), dict(positions=[*positions]))
-    )
-    np.testing.assert_array_equal(of_word.logits, of_tokens.logits)
-    clean = model.forward(TEXT, ["h_0/out"]).recorded["h_0/out"]
-    changed = (of_word.recorded["h_0/out"] != clean).any(axis=-1)
-    assert np.flatnonzero(changed).tolist() == [*positions]
 
 
 def test_mean_activations_are_those_over_all_tokens(model):
@@ -158,21 +123,26 @@ def test_mean_activations_are_those_over_all_tokens(model):
         model.mean_activations(texts, ["h_0/attn/*"])
 
 
-def test_edits_of_a_fine_tuned_run_are_of_its_language_model(finetuned):
+def test_a_fine_tuned_run_is_a_language_model_too(finetuned):
     model = gpt1_jax.load(str(finetuned))
     found = model.forward(TEXT, ["wte"], {"h_0/out": zero(positions=-1)})
     assert found.recorded["wte"].shape[0] == model.tokenizer.vocab_size + 3
     assert found.logits.shape[1] == model.tokenizer.vocab_size
+    assert model.generate(TEXT, max_new_tokens=4)
     np.testing.assert_array_equal(found.logits[-1], 0)
     assert (found.logits[:-1] != 0).all()
 
 
-def test_log_probs_are_those_of_the_text_after_the_context(model):
-    newline, encode = model.tokenizer.newline_id, model.tokenizer.encode
-    log_probs = model.log_probs(" cd ab", context="ab ab.")
-    ids = [newline, *encode("ab ab. cd ab")]
+def log_probs_after_a_newline(model, text):
+    ids = [model.tokenizer.newline_id, *model.tokenizer.encode(text)]
     scores = all_logits(model.config, model.params, np.asarray([ids]))[0, :, :512]
-    expected = np.asarray(jax.nn.log_softmax(scores))[range(len(ids) - 1), ids[1:]]
+    return np.asarray(jax.nn.log_softmax(scores))[range(len(ids) - 1), ids[1:]]
+
+
+def test_log_probs_are_those_of_the_text_after_the_context(model):
+    encode = model.tokenizer.encode
+    log_probs = model.log_probs(" cd ab", context="ab ab.")
+    expected = log_probs_after_a_newline(model, "ab ab. cd ab")
     count = len(encode("cd ab"))
     assert log_probs.shape == (count,)
     np.testing.assert_allclose(log_probs, expected[-count:], atol=1e-5)
@@ -188,10 +158,8 @@ def test_surprisal_of_words_is_that_of_their_tokens(model):
     assert [each.word for each in found] == text.split()
     assert [text[each.start : each.end] for each in found] == text.split()
     assert [(each.line, each.sentence) for each in found] == [(1, 1)] * 6 + [(2, 2)]
-    ids = [model.tokenizer.newline_id, *model.tokenizer.encode("End.")]
-    scores = all_logits(model.config, model.params, np.asarray([ids]))[0, :, :512]
-    log_probs = np.asarray(jax.nn.log_softmax(scores))[range(len(ids) - 1), ids[1:]]
-    assert found[-1].nats == pytest.approx(-log_probs.sum(), abs=1e-4)
+    expected = -log_probs_after_a_newline(model, "End.").sum()
+    assert found[-1].nats == pytest.approx(expected, abs=1e-4)
     columns = dict(zip(found[0]._fields, zip(*found, strict=True), strict=True))
     assert len(columns["bits"]) == 7 and columns["bits"][0] > 0
 
@@ -250,30 +218,26 @@ def test_a_new_configuration_is_used_everywhere(pretrained):
     assert model.generate(TEXT, **how) == fresh.generate(TEXT, **how)
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda model, text: model.encode(text),
-        lambda model, text: model.tokens(text),
-        lambda model, text: model.forward(["a", text]),
-        lambda model, text: model.logits(text),
-        lambda model, text: model.next_tokens(text),
-        lambda model, text: model.log_probs(text),
-        lambda model, text: model.log_probs("a", context=text),
-        lambda model, text: model.hidden_states(text),
-        lambda model, text: model.features(text, 1),
-        lambda model, text: model.attention(text),
-        lambda model, text: model.generate(["a", text]),
-        lambda model, text: model.generate("a", stop_strings=(text,)),
-        lambda model, text: model.surprisal(text),
-    ],
-)
-def test_half_a_character_is_refused_in_one_line(model, ask):
-    with pytest.raises(
-        UserError, match=r"'\\ud800' .* is half of a character"
-    ) as caught:
-        ask(model, "of \ud800")
-    assert "\n" not in str(caught.value)
+def test_half_a_character_is_refused_in_one_line(model):
+    text = "of \ud800"
+    calls = [
+        functools.partial(method, text)
+        for method in (
+            *(model.encode, model.tokens, model.logits, model.next_tokens),
+            *(model.hidden_states, model.attention, model.surprisal, model.log_probs),
+        )
+    ]
+    calls += [
+        functools.partial(model.forward, ["a", text]),
+        functools.partial(model.log_probs, "a", context=text),
+        functools.partial(model.features, text, 1),
+        functools.partial(model.generate, ["a", text]),
+        functools.partial(model.generate, "a", stop_strings=(text,)),
+    ]
+    for call in calls:
+        with pytest.raises(UserError, match=r"'\\ud800' .* is half of a ch") as caught:
+            call()
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("ask", ["forward", "logits", "hidden_states", "attention"])
@@ -281,13 +245,6 @@ def test_a_text_longer_than_the_context_has_tokens_but_no_states(model, ask):
     assert len(model.encode("\n" * 81)) == len(model.tokens("\n" * 81)) == 81
     with pytest.raises(ValueError, match=r"has 81 tokens; this model reads 40"):
         getattr(model, ask)("\n" * 81)
-
-
-def test_a_fine_tuned_run_is_a_language_model_too(finetuned):
-    model = gpt1_jax.load(str(finetuned))
-    assert model.logits(TEXT).shape[1] == model.tokenizer.vocab_size
-    assert model.config.vocab_size == model.tokenizer.vocab_size + 3
-    assert model.generate(TEXT, max_new_tokens=4)
 
 
 def test_the_lines_of_the_readme_run_as_printed(
@@ -335,29 +292,25 @@ def test_several_texts_are_scored_apart(model):
         model.surprisal([TEXT, " \n"])
 
 
-@pytest.mark.parametrize("kind", [type(None), bytes, int, dict])
 @pytest.mark.parametrize("method", ["forward", "surprisal", "log_probs", "generate"])
-def test_other_types_than_texts_are_refused_in_one_line(model, method, kind):
-    value, name = kind(), f"of type {kind.__name__}; pass a str"
-    with pytest.raises(UserError) as found:
-        getattr(model, method)(value)
-    or_several = ", or a list or tuple of them, as list(column) makes."
-    assert str(found.value) == f"text is {name}{or_several}"
-    with pytest.raises(UserError) as found:
-        getattr(model, method)([TEXT, value])
-    assert str(found.value) == f"texts[1] is {name}."
+def test_other_types_than_texts_are_refused_in_one_line(model, method):
+    several = "a str, or a list or tuple of them, as list(column) makes."
+    for given, message in (
+        (None, f"text is of type NoneType; pass {several}"),
+        (b"", f"text is of type bytes; pass {several}"),
+        ([TEXT, {}], "texts[1] is of type dict; pass a str."),
+    ):
+        with pytest.raises(UserError) as found:
+            getattr(model, method)(given)
+        assert str(found.value) == message
 
 
 def test_one_text_is_refused_unless_it_is_one(model):
-    calls = [
+    for call in (
+        *(model.logits, model.hidden_states, model.attention, model.tokens),
         lambda text: model.log_probs(TEXT, text),
-        model.logits,
-        model.hidden_states,
-        model.attention,
-        model.tokens,
         lambda text: model.features(text, 1),
-    ]
-    for call in calls:
+    ):
         for value in (None, b"ab", ["ab"]):
             with pytest.raises(UserError, match=r"^\w+ is of type \w+; pass a str\.$"):
                 call(value)

@@ -16,9 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+import pytest
 
+from gpt1_jax import config as config_lib
 from gpt1_jax.runs.records import TIME_KEYS
-from gpt1_jax.runs.signals import StopSignal
+from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.training import steps
 
 ROOT = Path(__file__).parents[1]
@@ -78,6 +80,13 @@ def tiny_overrides(corpus_dir):
     }
 
 
+def longer_config(corpus_dir, **overrides):
+    """The tiny run with a context of 40 tokens and a sample, as of `pretrained`."""
+    longer = {"model.max_seq_len": 40, "eval.sample_tokens": 4}
+    config = load_config(**{**tiny_overrides(corpus_dir), **longer, **overrides})
+    return config_lib.load(config.to_dict())
+
+
 def load_config(preset="quickstart", file="pretrain", **overrides):
     """The ConfigDict of configs/FILE.py with `section__key` overrides."""
     path = ROOT / "configs" / f"{file}.py"
@@ -106,7 +115,7 @@ def run_program(
     program=PROGRAM,
     redirected="",
 ):
-    """Runs `python -m gpt1_jax.main` in a process of its own.
+    """Runs `python -m gpt1_jax.main`, or another `program`, in a process of its own.
 
     Args:
       flags: of the command line.
@@ -116,11 +125,9 @@ def run_program(
       stderr: where standard error goes, as `subprocess` has it.
       meanwhile: called with the process and each line that it prints.
       beside: called with the process in a thread of its own.
-      program: what to run instead.
       redirected: where its standard streams go, as the shell has it.
 
-    Returns:
-      The exit status, and standard output and error together.
+    Returns the exit status, and standard output and error together.
     """
     if (program, env, stdin, stderr, redirected) == _AS_A_RULE and (
         not (meanwhile or beside) and forked.fits(os.environ)
@@ -159,6 +166,11 @@ def signal_at(text, number):
             process.send_signal(number)
 
     return meanwhile
+
+
+def job_config(job, preset="", **overrides):
+    """The frozen configuration of a job."""
+    return config_lib.load(load_config(preset, file=job, **overrides).to_dict())
 
 
 def as_flags(overrides):
@@ -206,6 +218,15 @@ def stop_after(monkeypatch, last_step):
     monkeypatch.setattr(StopSignal, "ask", ask)
 
 
+@contextlib.contextmanager
+def stopped_after(last_step):
+    """Around a run: it ends as by a signal that came during `last_step`."""
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, last_step)
+        with pytest.raises(Stopped, match=f"step {last_step} is saved"):
+            yield
+
+
 def poison(monkeypatch, bad_steps, bad_losses=None):
     """Makes the gradients of the given steps NaN, and the losses of these or others."""
     update = steps.update
@@ -224,8 +245,6 @@ def poison(monkeypatch, bad_steps, bad_losses=None):
         return update(state, batch, noise, bad_gradients, optimizer)
 
     monkeypatch.setattr(steps, "update", poisoned)
-    if finetuning := sys.modules.get("gpt1_jax.finetuning.steps"):  # a core has none
-        monkeypatch.setattr(finetuning, "update", poisoned)
 
 
 @contextlib.contextmanager

@@ -39,6 +39,13 @@ def finetune_config(tasks, base, **overrides):
     return config_lib.load(values)
 
 
+def custom_config(base, paths, **overrides):
+    """The frozen configuration of a task of one's own, from files by split."""
+    files = {f"data__{split}": str(path) for split, path in paths.items()}
+    base = {**base, "data.source": "files", "data.dir": ""}
+    return finetune_config("custom", base, **{**files, **overrides})
+
+
 def changed(task, part, **values):
     """A task with other values in one of its parts."""
     other = dataclasses.replace(getattr(task, part), **values)

@@ -1,7 +1,7 @@
 """Runs that several files of jobs' tests read, and runs without training."""
 
 import pytest
-from tiny_tasks import finetune_config, rows, write_lines
+from tiny_tasks import custom_config, finetune_config, rows, write_lines
 
 from gpt1_jax.data.files import write_json
 from gpt1_jax.finetuning.results import FILE_DIGESTS
@@ -25,26 +25,23 @@ def choosing(finetune_base, made_once):
     return made_once("choosing", make) / "run"
 
 
-def write_pairs(folder):
-    """A task of one's own with pairs of texts, and some wrong labels."""
-    for seed, split in enumerate(("train", "dev", "test")):
-        made = rows("rte", 40, seed)
-        for row in made[::7]:
-            row["label"] = 1 - row["label"]
-        write_lines(folder / f"{split}.jsonl", made)
-
-
 @pytest.fixture(scope="session")
 def of_pairs(finetune_base, made_once):
-    """A calibrated run on pairs, of sequences of 24 of the 40 tokens."""
+    """A calibrated run on pairs, of sequences of 24 of the 40 tokens.
+
+    Some labels are wrong.
+    """
 
     def make(folder):
-        write_pairs(folder)
-        files = {f"data.{s}": str(folder / f"{s}.jsonl") for s in ("train", "dev")}
-        base = {**finetune_base, **files, "data.dir": "", "data.source": "files"}
-        config = finetune_config(
-            "custom",
-            base,
+        paths = {}
+        for seed, split in enumerate(("train", "dev")):
+            made = rows("rte", 40, seed)
+            for row in made[::7]:
+                row["label"] = 1 - row["label"]
+            paths[split] = write_lines(folder / f"{split}.jsonl", made)
+        config = custom_config(
+            finetune_base,
+            paths,
             custom__head="classification",
             custom__text=("sentence1", "sentence2"),
             custom__labels=("no", "yes"),
@@ -61,16 +58,15 @@ def of_several_labels(finetune_base, made_once):
     """A run on texts with none, one or both of two labels, and one that all have."""
 
     def make(folder):
+        paths = {}
         for seed, split in enumerate(("train", "dev")):
             made = [{"sentence": "bcd efg", "label": "all"}]
             for row in rows("sst2", 47, seed):
                 own = ("bad", "good")[row["label"]]
                 made.append({"sentence": row["sentence"], "label": f"all|{own}"})
-            write_lines(folder / f"{split}.jsonl", made)
-        files = {f"data.{s}": str(folder / f"{s}.jsonl") for s in ("train", "dev")}
-        base = {**finetune_base, **files, "data.dir": "", "data.source": "files"}
+            paths[split] = write_lines(folder / f"{split}.jsonl", made)
         own = {"custom__head": "multilabel", "custom__text": ("sentence",)}
-        config = finetune_config("custom", base, train__num_epochs=8.0, **own)
+        config = custom_config(finetune_base, paths, **own, train__num_epochs=8.0)
         finetune.run(config, str(folder / "run"))
 
     return made_once("of_several_labels", make) / "run"

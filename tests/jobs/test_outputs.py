@@ -5,7 +5,7 @@ import os
 import re
 
 import pytest
-from tiny_run import load_config
+from tiny_run import job_config
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.data import files
@@ -34,11 +34,9 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     (tmp_path / "file").touch()
     output = str(tmp_path / "file" / "out")
     values = {key: value.replace("OUT", output) for key, value in values.items()}
-    config = config_lib.load(load_config("", file=job, **values).to_dict())
+    config = job_config(job, **values)
     run = config_lib.JOBS[job].import_module().run
-    with pytest.raises(
-        OSError, match=r"cannot be written .Not a directory.; name anot"
-    ):
+    with pytest.raises(OSError, match=r"written .Not a directory.; name another"):
         run(config, output if config.writes_folder else "")
 
 
@@ -56,13 +54,22 @@ def test_a_device_takes_the_output(
 ):
     """As /dev/stdout does, of which nothing but the table may be read."""
     with open(tmp_path / "out", "wb") as file:
-        config = load_config("", file=job, **values)
-        config["init_from"] = str(finetuned if job == "predict" else pretrained)
-        config["output"] = f"/dev/fd/{file.fileno()}"
-        run = config_lib.JOBS[job].import_module().run
-        run(config_lib.load(config.to_dict()), "")
+        values = {**values, "output": f"/dev/fd/{file.fileno()}"}
+        values["init_from"] = str(finetuned if job == "predict" else pretrained)
+        config_lib.JOBS[job].import_module().run(job_config(job, **values), "")
     assert (tmp_path / "out").read_text().startswith(begin)
     assert "bits" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("job", ["generate", "predict"])
+def test_the_input_is_not_replaced(tmp_path, job):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"prompt": "abc", "mine": 1}\n')
+    values = {"init_from": "no/run", "input": str(path), "output": str(path)}
+    run = config_lib.JOBS[job].import_module().run
+    with pytest.raises(FileExistsError, match=r"would replace .*, which is"):
+        run(job_config(job, **values), "")
+    assert "mine" in path.read_text()
 
 
 def test_a_file_in_shared_memory_is_no_device():
@@ -87,12 +94,10 @@ def test_files_beside_the_results_hinder_no_job(
     pair = {"sentence_good": "abc def", "sentence_bad": "def abc"}
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
     places = {"RUN": str(pretrained), "PAIRS": str(tmp_path / "pairs.jsonl")}
-    config = load_config("custom" if job == "minimal_pairs" else "", file=job)
     values = {key: places.get(value, value) for key, value in values.items()}
     if "runs" not in values:
         values["init_from"] = str(pretrained)
-    config.update_from_flattened_dict(values)
-    config = config_lib.load(config.to_dict())
+    config = job_config(job, "custom" if job == "minimal_pairs" else "", **values)
     run = config_lib.JOBS[job].import_module().run
     neighbours = ("log.txt", "slurm-1.out", ".DS_Store", ".gitignore", "lost+found/a")
     for folder in ("used", "out"):

@@ -11,15 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from etils import epath
-from tiny_run import load_config, run_program
-from tiny_tasks import finetune_config, read_lines, rows, write_lines
+from tiny_run import job_config, run_program
+from tiny_tasks import read_lines, rows, write_lines
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
 from gpt1_jax.data.records import read_rows
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.predictor import predict_examples
-from gpt1_jax.jobs import finetune, predict, report
+from gpt1_jax.jobs import predict, report
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.open import open_run
@@ -32,8 +31,7 @@ def ask(capsys):
     """Runs the job; what it printed, as rows of cells."""
 
     def run(folder, **overrides):
-        values = load_config("", file="predict", init_from=str(folder), **overrides)
-        config = config_lib.load(values.to_dict())
+        config = job_config("predict", init_from=str(folder), **overrides)
         capsys.readouterr()
         predict.run(config, "")
         printed = capsys.readouterr()
@@ -57,15 +55,6 @@ def as_table(folder):
     ]
 
 
-def test_a_text_is_labelled(ask, finetuned):
-    header, row = ask(finetuned, text="bcd aaaa efg")
-    assert header == ["label", "P(negative)", "P(positive)", "text"]
-    assert row[0] in ("negative", "positive") and row[3] == "bcd aaaa efg"
-    negative, positive = map(float, row[1:3])
-    assert negative + positive == pytest.approx(1, abs=2e-4)
-    assert row[0] == ("positive" if positive > negative else "negative")
-
-
 def test_probabilities_are_calibrated_as_the_run_scored_them(of_pairs, tmp_path):
     """In all that reads the model; its labels are what they were."""
     result = json.loads((of_pairs / "results.json").read_text())
@@ -77,7 +66,8 @@ def test_probabilities_are_calibrated_as_the_run_scored_them(of_pairs, tmp_path)
     for each, line in zip(found, dev, strict=True):
         assert each["probabilities"] == pytest.approx(line["probabilities"], abs=1e-5)
     as_trained = open_run(str(of_pairs))
-    task, examples = find_task(as_trained.config), made_pairs(pairs)
+    task = find_task(as_trained.config)
+    examples = [Example(pair, (), None, "", "", "") for pair in pairs]
     before = predict_examples(as_trained, as_trained.params, task, examples, 8)
     labels, shares = (np.asarray(each) for each in before)
     assert labels.tolist() == [("no", "yes").index(each["label"]) for each in found]
@@ -88,10 +78,12 @@ def test_probabilities_are_calibrated_as_the_run_scored_them(of_pairs, tmp_path)
     # Saved again, it is not divided twice.
     model.save(str(tmp_path / "copy"))
     assert gpt1_jax.load(str(tmp_path / "copy")).predict(pairs) == found
-
-
-def made_pairs(pairs):
-    return [Example(pair, (), None, "", "", "") for pair in pairs]
+    folder = shutil.copytree(of_pairs, tmp_path / "damaged")
+    for temperature in (None, 0.0, "1.5"):
+        changed = json.dumps({**result, "temperature": temperature})
+        (folder / "results.json").write_text(changed)
+        with pytest.raises(UserError, match="a 'temperature' that is no number above"):
+            gpt1_jax.load(str(folder))
 
 
 def test_other_steps_than_the_best_are_not_calibrated(of_pairs, capsys):
@@ -103,27 +95,14 @@ def test_other_steps_than_the_best_are_not_calibrated(of_pairs, capsys):
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_a_damaged_temperature_is_refused(of_pairs, tmp_path):
-    folder = shutil.copytree(of_pairs, tmp_path / "run")
-    result = json.loads((folder / "results.json").read_text())
-    for temperature in (None, 0.0, "1.5"):
-        changed = json.dumps({**result, "temperature": temperature})
-        (folder / "results.json").write_text(changed)
-        with pytest.raises(UserError, match="a 'temperature' that is no number above"):
-            gpt1_jax.load(str(folder))
-
-
 def test_rows_of_several_labels_are_learnt(of_several_labels):
     """That is, the labels that can be told by the words; each is one of its own."""
     result = json.loads((of_several_labels / "results.json").read_text())
     assert result["dev"]["micro_f1"] > result["majority"]["micro_f1"]
     assert list(result["dev"]["labels"]) == ["all", "bad", "good"]
     dev = read_lines(of_several_labels / "predictions" / "dev.jsonl")
-    assert [line["label"] for line in dev[:3]] == [
-        ["all"],
-        ["all", "bad"],
-        ["all", "good"],
-    ]
+    expected = [["all"], ["all", "bad"], ["all", "good"]]
+    assert [line["label"] for line in dev[:3]] == expected
     for line in dev:
         shares = line["probabilities"]
         assert line["prediction"] == [name for name in shares if shares[name] >= 0.5]
@@ -143,6 +122,7 @@ def test_lines_of_a_file_get_what_the_run_itself_predicted(
     path = tmp_path / "lines.txt"
     path.write_text("\n\n".join(dev_sentences) + "\n")
     rows = ask(finetuned, input=str(path), batch_size=5)
+    assert rows[0] == ["label", "P(negative)", "P(positive)", "text"]
     assert [row[:3] for row in rows[1:]] == as_table(finetuned)
     assert [row[3] for row in rows[1:]] == dev_sentences
     assert len({tuple(row[:3]) for row in rows[1:]}) > 2
@@ -161,10 +141,7 @@ def tables(tmp_path, dev_sentences):
         if suffix == ".jsonl":
             write_lines(path, made)
         else:
-            with path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, list(made[0]))
-                writer.writeheader()
-                writer.writerows(made)
+            pd.DataFrame(made).to_csv(path, index=False)
         return path, made
 
     return write
@@ -173,8 +150,10 @@ def tables(tmp_path, dev_sentences):
 ADDED = ["prediction", "P(negative)", "P(positive)"]
 
 
-@pytest.mark.parametrize("source", [".jsonl", ".csv"])
-@pytest.mark.parametrize("target", [".jsonl", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(".csv", ".jsonl"), (".jsonl", ".csv"), (".csv", ".tsv"), (".jsonl", ".parquet")],
+)
 def test_a_table_keeps_its_columns(ask, finetuned, tables, tmp_path, source, target):
     if target == ".parquet":
         pytest.importorskip("pyarrow")
@@ -214,10 +193,8 @@ def test_rows_without_text_have_no_prediction(ask, finetuned, tmp_path, caplog):
     ask(finetuned, input=str(path), output=str(output))
     rows = read_lines(output)
     assert [row["sentence"] for row in rows] == cells
-    assert [row["prediction"] is None for row in rows] == [not c.strip() for c in cells]
-    assert [row["P(positive)"] is None for row in rows] == [
-        not each.strip() for each in cells
-    ]
+    for name in ("prediction", "P(positive)"):
+        assert [row[name] is None for row in rows] == [not c.strip() for c in cells]
     (message,) = caplog.messages
     assert message == (
         f"Rows without text get no prediction: 4 of 6, the first {path}:3, {path}:5, "
@@ -232,8 +209,7 @@ def test_a_run_of_version_1_0_is_scored_by_what_fits_its_labels(
     ask, of_pairs, tmp_path
 ):
     """It could be fine-tuned with the correlation of names as its metric."""
-    folder = tmp_path / "run"
-    shutil.copytree(of_pairs, folder)
+    folder = shutil.copytree(of_pairs, tmp_path / "run")
     config = json.loads((folder / "config.json").read_text())
     config["custom"]["metrics"] = ["pearson", "accuracy"]
     (folder / "config.json").write_text(json.dumps(config))
@@ -242,8 +218,7 @@ def test_a_run_of_version_1_0_is_scored_by_what_fits_its_labels(
     write_lines(path, [{**row, "label": name} for name in ("no", "yes")])
     ask(folder, input=str(path))
     assert "Scores of the 2 rows with labels: accuracy 0.5000" in ask.said
-    values = load_config("", file="report", runs=str(folder))
-    report.run(config_lib.load(values.to_dict()), str(tmp_path / "report"))
+    report.run(job_config("report", runs=str(folder)), str(tmp_path / "report"))
     assert (tmp_path / "report" / "report.html").exists()
 
 
@@ -254,19 +229,15 @@ def test_a_file_with_labels_is_scored(ask, finetuned, tables, dev_sentences, tmp
     given = [{"sentence": r["sentence"], "label": r["label"]} for r in dev]
     write_lines(path, given)
     table = ask(finetuned, input=str(path))
-    accuracy = json.loads((finetuned / "results.json").read_text())["dev"]["accuracy"]
-    scores = f"Scores of the 12 rows with labels: accuracy {accuracy:.4f}"
+    scores = json.loads((finetuned / "results.json").read_text())["dev"]
     said, recall = ask.said.splitlines()[-2:]
-    assert said == scores
-    confusion = json.loads((finetuned / "results.json").read_text())["dev"]["confusion"]
-    parts = [
-        (right / sum(row), f"{name!r} {right} of {sum(row)}")
-        for name, row, right in zip(
-            ("negative", "positive"), confusion, np.diag(confusion), strict=True
-        )
-    ]
-    named = ", ".join(text for _, text in sorted(parts, key=lambda part: part[0]))
-    assert recall == f"Recall, lowest first: {named}"
+    accuracy = scores["accuracy"]
+    assert said == f"Scores of the 12 rows with labels: accuracy {accuracy:.4f}"
+    (bad, wrong), (missed, good) = scores["confusion"]
+    of_negative = bad, f"'negative' {bad} of {bad + wrong}"
+    of_positive = good, f"'positive' {good} of {missed + good}"
+    lowest, other = sorted([of_negative, of_positive])
+    assert recall == f"Recall, lowest first: {lowest[1]}, {other[1]}"
     assert [row[:3] for row in table[1:]] == as_table(finetuned)
     given[0]["label"] = given[2]["label"] = "unheard of"
     given[1]["label"] = None
@@ -280,10 +251,9 @@ def test_a_file_with_labels_is_scored(ask, finetuned, tables, dev_sentences, tmp
     assert "Scores" not in ask.said
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
-def test_a_column_that_would_be_added_is_refused(ask, finetuned, tables, suffix):
-    path, _ = tables(suffix, prediction="mine")
-    output = path.with_name(f"out{suffix}")
+def test_a_column_that_would_be_added_is_refused(ask, finetuned, tables):
+    path, _ = tables(".csv", prediction="mine")
+    output = path.with_name("out.csv")
     with pytest.raises(UserError, match=r"in.* there is a column 'prediction' already"):
         ask(finetuned, input=str(path), output=str(output))
     assert not output.exists() and len(ask(finetuned, input=str(path))) == 13
@@ -304,30 +274,22 @@ def test_lines_of_text_become_json_lines_or_a_table(ask, finetuned, tmp_path):
     ]
 
 
-def test_the_examples_are_not_replaced(ask, finetuned, tmp_path):
-    path = tmp_path / "lines.jsonl"
-    path.write_text('{"sentence": "abc", "mine": 1}\n')
-    with pytest.raises(FileExistsError, match=r"would replace .*, which is"):
-        ask(finetuned, input=str(path), output=str(path))
-    assert "mine" in path.read_text()
-
-
-def test_standard_input_is_read(ask, finetuned, monkeypatch, dev_sentences):
-    standard_input = io.TextIOWrapper(io.BytesIO("\n".join(dev_sentences).encode()))
-    monkeypatch.setattr("sys.stdin", standard_input)
-    rows = ask(finetuned, input="-")
-    assert [row[:3] for row in rows[1:]] == as_table(finetuned)
-
-
-def test_columns_and_choices_are_separated_by_tabs(ask, choosing, tmp_path):
-    made = rows("copa", 16, seed=1)
-    names = ("premise", "question", "choice1", "choice2")
-    path = tmp_path / "choices.txt"
-    path.write_text("".join("\t".join(r[n] for n in names) + "\n" for r in made))
-    found = ask(choosing, input=str(path))
-    assert found[0][:3] == ["label", "P(choice1)", "P(choice2)"]
-    assert [row[:3] for row in found[1:]] == as_table(choosing)
-    assert found[1][3] == f"{made[0]['premise']} | What was the cause of this?"
+def test_columns_and_choices_are_separated_by_tabs(ask, choosing, of_pairs, tmp_path):
+    path, choices = tmp_path / "in.txt", ("choice1", "choice2")
+    for folder, made, columns, names in (
+        (choosing, rows("copa", 16, 1), ("premise", "question", *choices), choices),
+        (of_pairs, rows("rte", 40, 1), ("sentence1", "sentence2"), ("no", "yes")),
+    ):
+        lines = ("\t".join(row[column] for column in columns) for row in made)
+        path.write_text("\n".join(lines))
+        header, *found = ask(folder, input=str(path))
+        assert header == ["label", *(f"P({name})" for name in names), "text"]
+        assert [row[0] for row in found] == [row[0] for row in as_table(folder)]
+        with pytest.raises(ValueError, match=f"needs {len(columns)} .*, but the line"):
+            ask(folder, text="a")
+    text = rows("copa", 16, 1)[0]["premise"]
+    (_, row) = ask(choosing, text=f"{text}\tcause\ta\tb")
+    assert row[3] == f"{text} | What was the cause of this?"
 
 
 def test_a_text_with_other_line_breaks_stays_one(ask, finetuned, tmp_path):
@@ -370,68 +332,6 @@ def test_a_batch_is_no_larger_than_its_examples(ask, finetuned, monkeypatch):
         ask(finetuned, batch_size=8, **texts)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({}, r"config.text='' and config.input='': set one"),
-        ({"text": "a", "input": "b"}, r"config.text='a' and config.input='b': set one"),
-        ({"text": " "}, r"config.text=' ' holds no example"),
-        (
-            {"text": "a\tb"},
-            r"config.text:1: SST-2 needs 1 texts .* sentence, but the line holds 2",
-        ),
-        ({"input": "no/such.txt"}, r"no/such.txt cannot be read"),
-        ({"text": "a", "output": "a.xlsx"}, r"a.xlsx ends in '.xlsx'"),
-        ({"text": "a", "folder": "no/such"}, r"is not a run folder"),
-        ({"text": "a", "batch_size": 0}, r"batch_size=0 must be positive"),
-    ],
-    ids=str,
-)
-def test_bad_input_is_refused(ask, finetuned, overrides, message):
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        ask(**{"folder": finetuned, **overrides})
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", "\n \n", r"a.txt holds no example"),
-        ("a.txt", "fine\na\tb", r"a.txt:2: .* but the line holds 2"),
-        ("a.jsonl", '{"sentence": "a"}\n{"text": "b"}', r"a.jsonl:2: .*'sentence'"),
-        ("a.jsonl", '{"sentence": ""}', r"No row of .*a.jsonl' has text in sentence"),
-        ("a.jsonl", '{"sentence": [3]}', r"a.jsonl:1: column 'sentence' holds \[3\], "),
-        ("a.jsonl", "sentence", r"a.jsonl:1: this is not JSON"),
-        ("a.jsonl", "[1]", r"a.jsonl, object 1 of the list: this is 1, not a JSON"),
-        ("a.txt", b"fine\ncaf\xe9", r"a.txt:2: byte 0xe9 is not UTF-8"),
-        ("a.txt", "fine\n\u200b", r"a.txt:2: the text in .*'sentence' is empty"),
-    ],
-    ids=str,
-)
-def test_bad_lines_are_named(ask, finetuned, tmp_path, name, content, message):
-    data = content if isinstance(content, bytes) else content.encode()
-    (tmp_path / name).write_bytes(data)
-    with pytest.raises(ValueError, match=message):
-        ask(finetuned, input=str(tmp_path / name))
-
-
-def test_too_few_choices_are_refused(ask, choosing):
-    with pytest.raises(ValueError, match=r"COPA needs 4.*choice1, choice2, but the"):
-        ask(choosing, text="a\tcause\tb")
-
-
-def test_a_pretrained_run_has_no_labels(ask, pretrained):
-    with pytest.raises(ValueError, match=r"job 'pretrain'; labels need a fine"):
-        ask(pretrained, text="a")
-
-
-def test_a_run_without_checkpoints_is_refused(ask, finetuned, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(finetuned, folder)
-    shutil.rmtree(folder / "checkpoints")
-    with pytest.raises(FileNotFoundError, match=r"holds no checkpoint"):
-        ask(folder, text="a")
-
-
 def test_the_program_prints_the_table_and_nothing_else(
     finetuned, dev_sentences, tmp_path
 ):
@@ -447,52 +347,78 @@ def test_the_program_prints_the_table_and_nothing_else(
     assert [row[:3] for row in rows[1:]] == as_table(finetuned)
 
 
-def test_a_pair_is_separated_by_a_tab(ask, finetune_base, tmp_path):
-    config = finetune_config("rte", finetune_base, train__num_epochs=1.0)
-    finetune.run(config, str(tmp_path / "run"))
-    made = rows("rte", 12, seed=1)
-    path = tmp_path / "pairs.txt"
-    path.write_text("".join(f"{r['sentence1']}\t{r['sentence2']}\n" for r in made))
-    found = ask(tmp_path / "run", input=str(path))
-    assert [row[:3] for row in found[1:]] == as_table(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"RTE needs 2.*sentence1, sentence2, but the"):
-        ask(tmp_path / "run", text="a")
+@pytest.mark.parametrize(
+    ("overrides", "content", "message"),
+    [
+        ({}, None, "config.text='' and config.input='': set one"),
+        ({"text": "a", "input": "b"}, None, "config.text='a' and config.input='b': "),
+        ({"text": " "}, None, "config.text=' ' holds no example"),
+        (
+            {"text": "a\tb"},
+            None,
+            "text:1: SST-2 needs 1 texts .* line holds 2",
+        ),
+        ({"text": "a", "output": "a.xlsx"}, None, "a.xlsx ends in '.xlsx'"),
+        ({"text": "a", "batch_size": 0}, None, "batch_size=0 must be positive"),
+        ({"input": "a.txt"}, None, "a.txt cannot be read"),
+        ({"input": "a.txt"}, "fine\na\tb", "a.txt:2: .* but the line holds 2"),
+        ({"input": "a.txt"}, "fine\n\u200b", "a.txt:2: the text in .*'sentence' is em"),
+        ({"input": "a.jsonl"}, '{"text": "b"}', "a.jsonl:1: .*'sentence'"),
+        (
+            {"input": "a.jsonl"},
+            '{"sentence": ""}',
+            "No row of .*a.jsonl' has text",
+        ),
+    ],
+    ids=str,
+)
+def test_bad_input_is_refused(
+    ask, finetuned, tmp_path, monkeypatch, overrides, content, message
+):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / overrides["input"]).write_text(content)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        ask(finetuned, **overrides)
 
 
-def test_several_labels_a_row_are_predicted_and_scored(ask, finetune_base, tmp_path):
-    texts = [row["sentence"] for row in rows("sst2", 24, seed=1)]
+def test_a_run_that_cannot_label_is_refused(ask, pretrained, finetuned, tmp_path):
+    folder = shutil.copytree(finetuned, tmp_path / "run")
+    shutil.rmtree(folder / "checkpoints")
+    for run, message in (
+        ("no/such", "is not a run folder"),
+        (pretrained, "job 'pretrain'; labels need a fine"),
+        (folder, "holds no checkpoint"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            ask(run, text="a")
+
+
+def test_several_labels_a_row_are_predicted_and_scored(
+    ask, of_several_labels, tmp_path
+):
+    texts = [row["sentence"] for row in rows("sst2", 12, seed=1)]
     given = [
-        {"text": text, "tags": ["", "a", "b", "a|b"][number % 4]}
+        {"sentence": text, "label": ["", "all", "bad", "all|bad"][number % 4]}
         for number, text in enumerate(texts)
     ]
-    train = write_lines(tmp_path / "train.jsonl", given)
-    dev = write_lines(tmp_path / "dev.jsonl", given[4:16])
-    config = finetune_config(
-        "custom",
-        {**finetune_base, "data.source": "files"},
-        data__train=str(train),
-        data__dev=str(dev),
-        custom__head="multilabel",
-        custom__text=("text",),
-        custom__label="tags",
-        train__num_epochs=1.0,
-    )
-    finetune.run(config, str(tmp_path / "run"))
-    names = ["prediction", "P(a)", "P(b)"]
+    path = write_lines(tmp_path / "in.jsonl", given)
+    names = ["all", "bad", "good"]
     for suffix, joined in ((".jsonl", list), (".csv", "|".join)):
         output = tmp_path / f"out{suffix}"
-        ask(tmp_path / "run", input=str(dev), output=str(output))
+        ask(of_several_labels, input=str(path), output=str(output))
         assert re.search(r"the 12 rows with labels: .*micro_f1 0\.\d{4}", ask.said)
         assert re.search(
-            r"Recall, lowest first: '[ab]' \d of 6, '[ab]' \d of 6", ask.said
+            r"Recall, lowest first: '\w+' \d of 6, '\w+' \d of 6", ask.said
         )
         for _, row in read_rows(output):
-            assert list(row) == ["text", "tags", *names]
-            likely = [name for name in "ab" if float(row[f"P({name})"]) >= 0.5]
+            added = ["prediction", *(f"P({name})" for name in names)]
+            assert list(row) == ["sentence", "label", *added]
+            likely = [name for name in names if float(row[f"P({name})"]) >= 0.5]
             assert row["prediction"] == joined(likely)
-    write_lines(dev, [{**row, "tags": ""} for row in given])
-    printed = ask(tmp_path / "run", input=str(dev))
-    assert "Scores" not in ask.said and len(printed) == 25
+    write_lines(path, [{**row, "label": ""} for row in given])
+    printed = ask(of_several_labels, input=str(path))
+    assert "Scores" not in ask.said and len(printed) == 13
 
 
 def test_escapes_do_not_reach_a_terminal_and_files_keep_them(ask, finetuned, tmp_path):

@@ -15,7 +15,7 @@ from tiny_run import (
     metrics_without_times,
     poison,
     saved_state,
-    stop_after,
+    stopped_after,
     tiny_overrides,
 )
 
@@ -25,7 +25,6 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel import devices
-from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import resume
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
 from gpt1_jax.runs.checkpoints import read_params
@@ -34,7 +33,6 @@ from gpt1_jax.runs.pretrained import read_pretrained
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.runs.run_folder import RunFolder
-from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.training import fit
 
 
@@ -52,7 +50,6 @@ DAY = 86_400
     [
         ("quickstart", 2.5 * 3600, "Takes: about 2 hours here, 17% of it validation."),
         ("paper", 124 * DAY, "about 124 days here, 17% of it validation. configs/pret"),
-        ("small", 124 * DAY, "Takes: about 124 days here, 17% of it validation."),
     ],
 )
 def test_a_long_run_says_how_long_it_takes(
@@ -65,32 +62,39 @@ def test_a_long_run_says_how_long_it_takes(
     model = config.model.with_vocab_size(512)
     held_out = dataclasses.replace(corpus.valid, tokens=76)
     corpus = dataclasses.replace(corpus, valid=held_out)
-    assert pretrain._how_long(config, run, model, corpus, 12) == ""
+
+    def takes(config=config, own_steps=12):
+        return pretrain._how_long(config, run, model, corpus, own_steps)
+
+    assert takes() == ""
     flops = 12 * (128 + 76 / 3) * costs.train_flops_per_token(model, 16)
     monkeypatch.setattr(fit, "_SHORT", 0)
     monkeypatch.setattr(devices, "likely_flops", lambda: flops / seconds)
-    assert said in pretrain._how_long(config, run, model, corpus, 12)
+    assert said in takes()
     patient = dataclasses.replace(config.eval, patience=3)
-    at_most = dataclasses.replace(config, eval=patient)
-    takes = pretrain._how_long(at_most, run, model, corpus, 12)
-    assert takes.startswith("Takes: at most about ")
-    monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [6])
-    half = pretrain._how_long(config, run, model, corpus, 12)
+    at_most = takes(dataclasses.replace(config, eval=patient))
+    assert at_most.startswith("Takes: at most about ")
+    half = takes(own_steps=6)
     assert "about 62 days" in half or "about 75 minutes" in half
-    monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [])
-    assert pretrain._how_long(config, run, model, corpus, 6) == half
+    monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [6])
+    assert takes() == half
 
 
-def test_a_run_that_was_only_evaluated_says_so(
+def test_a_finished_run_changes_nothing_and_one_that_is_only_evaluated_says_so(
     tiny_config, whole_run, tmp_path, capsys
 ):
-    """As after a kill between the last save and its evaluation."""
+    """The latter as after a kill between the last save and its evaluation."""
     folder = shutil.copytree(whole_run, tmp_path / "run")
+    nothing = f"Nothing to do: the run in {folder} had finished at step 12."
+    pretrain.run(tiny_config(), str(folder))
+    out = capsys.readouterr().out
+    assert nothing in out and "Done" not in out
+    assert_same_run(whole_run, folder, 12)
     (folder / "checkpoints" / "12" / "score.json").unlink()
     records = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
     kept = [each for each in records if json.loads(each)["step"] < 12]
     (folder / "metrics.jsonl").write_text("".join(kept))
-    for said in ("Done: evaluated step 12, the last, in", "Nothing to do: the run in"):
+    for said in ("Done: evaluated step 12, the last, in", nothing):
         pretrain.run(tiny_config(), str(folder))
         assert said in capsys.readouterr().out
 
@@ -106,6 +110,8 @@ def test_a_run_that_was_only_evaluated_says_so(
 def test_a_new_run_on_a_cpu_with_bfloat16_is_told(
     tiny_config, tmp_path, monkeypatch, capsys, flags, dtype, said
 ):
+    monkeypatch.setattr(pretrain, "fit", lambda run: (0, run.num_steps))
+    monkeypatch.setattr(pretrain, "_find_guest", lambda what: None)
     monkeypatch.setattr(devices, "_CPU_FILE", tmp_path / "cpuinfo")
     devices._CPU_FILE.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
     config = tiny_config(
@@ -116,6 +122,7 @@ def test_a_new_run_on_a_cpu_with_bfloat16_is_told(
         out = capsys.readouterr().out
         assert out.count("--config.model.dtype=bfloat16") == times
         assert "Run: 1 step of 128 tokens" in out
+        monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [1])
 
 
 def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monkeypatch):
@@ -144,13 +151,7 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monke
     assert len(valid) == 3 and valid[-1] < np.log(512) - 0.3
     last = [r for r in records if "valid_loss" in r][-1]
     assert last["valid_perplexity"] == pytest.approx(np.exp(last["valid_loss"]))
-    assert last["valid_bits_per_word"] == pytest.approx(
-        last["valid_nats_per_word"] / np.log(2)
-    )
     corpus, _ = prepare_corpus(config.data, config.tokenizer, progress=False)
-    assert corpus.valid.tokens / corpus.valid.words != pytest.approx(
-        corpus.train.tokens / corpus.train.words, rel=1e-4
-    )
     assert last["valid_nats_per_word"] == pytest.approx(
         last["valid_loss"] * corpus.valid.tokens / corpus.valid.words
     )
@@ -177,38 +178,41 @@ def test_every_option_trains(tiny_config, tmp_path):
         "log__profile_steps": 1,
     }
     pretrain.run(tiny_config(**options, train__num_steps=4), str(tmp_path))
-    losses = [
-        r["loss"] for r in read_metrics(tmp_path / "metrics.jsonl") if "loss" in r
-    ]
+    losses = [r["loss"] for r in metrics_without_times(tmp_path) if "loss" in r]
     assert len(losses) == 4 and all(abs(loss - np.log(512)) < 0.3 for loss in losses)
     assert len(list((tmp_path / "profile").rglob("*.xplane.pb"))) == 1
 
 
-def test_the_way_to_compute_may_change_on_resume(tiny_config, tmp_path, monkeypatch):
-    """The form of attention, as folders of before 24 November 2026 name it, too."""
-    with monkeypatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there are no kernels for a CPU
-        stop_after(patch, 4)
-        with pytest.raises(Stopped):
-            pretrain.run(tiny_config(model__attention_form="fused"), str(tmp_path))
-    config = tiny_config(model__layer_loop="scan", model__remat=True)
-    pretrain.run(config, str(tmp_path))
-    assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == 12
-
-
 def test_resumed_equals_uninterrupted_bit_for_bit(
-    tiny_config, whole_run, tmp_path, monkeypatch
+    tiny_config, whole_run, tmp_path, corpus_dir
 ):
-    """Stopped twice: at a step that is evaluated, and long after it."""
-    config = tiny_config()
-    for last_step in (4, 11):
-        with monkeypatch.context() as patch:
-            stop_after(patch, last_step)
-            with pytest.raises(Stopped, match=f"step {last_step} is saved"):
-                pretrain.run(config, str(tmp_path))
-        assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] <= last_step
-    pretrain.run(config, str(tmp_path))
-    assert_same_run(whole_run, tmp_path, 12)
+    """Stopped twice: at a step that is evaluated, and long after it.
+
+    With the same text elsewhere and of another time, as after a second download or on
+    a new host; other bytes are another text.
+    """
+    first = shutil.copytree(corpus_dir / "texts", tmp_path / "first" / "texts")
+    second = shutil.copytree(corpus_dir / "texts", tmp_path / "second" / "texts")
+    folder = tmp_path / "run"
+
+    def run(texts):
+        pretrain.run(tiny_config(data__train=str(texts)), str(folder))
+
+    with stopped_after(4):
+        run(first)
+    for path in second.iterdir():
+        os.utime(path, (1, 1))
+    changed = min(second.iterdir())
+    text = changed.read_text()
+    changed.write_text(text[::-1])
+    with pytest.raises(UserError, match=f"{changed.name} holds other text"):
+        run(second)
+    changed.write_text(text)
+    with stopped_after(11):
+        run(second)
+    assert read_metrics(folder / "metrics.jsonl")[-1]["step"] <= 11
+    run(second)
+    assert_same_run(whole_run, folder, 12)
 
 
 def test_a_run_without_a_lower_loss_ends_early_whether_or_not_it_was_stopped(
@@ -232,8 +236,7 @@ def test_a_run_without_a_lower_loss_ends_early_whether_or_not_it_was_stopped(
     assert "Ending early, at step 8 of 12: valid_loss is best at step 4, and no " in out
     assert f"Done: 8 steps, in {whole}." in out
     for last_step in (3, 6, 8):
-        with monkeypatch.context() as patch, pytest.raises(Stopped):
-            stop_after(patch, last_step)
+        with stopped_after(last_step):
             pretrain.run(config, str(folder))
     for said in ("Done: evaluated step 8, the last, in", "Nothing to do: the run in"):
         pretrain.run(config, str(folder))
@@ -263,8 +266,7 @@ def test_a_plot_that_fails_does_not_end_a_training(
     said = capsys.readouterr().out.partition("\nDone: 12 steps")[2]
     assert said.splitlines()[1] == f"WARNING: no figure {plot}: RuntimeError: no LaTeX"
     header, *rows = plot.with_suffix(".csv").read_text().splitlines()
-    assert header == "step,training,validation"
-    assert [row.partition(",")[0] for row in rows] == ["2", "4", "6", "8", "10", "12"]
+    assert header == "step,training,validation" and len(rows) == 6
 
 
 # 128 a step: 0, 3, 5 and 7, and beyond the end
@@ -272,17 +274,15 @@ MILESTONES = {"checkpoint__milestone_tokens": (0, 384, 640, 896, 1664, 1920)}
 
 
 def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
-    tiny_config, whole_run, tmp_path, monkeypatch, capsys
+    tiny_config, whole_run, tmp_path, capsys
 ):
     """Also across a stop at a step to keep; with the latest two and the best.
 
     Each milestone is evaluated, and its parameters have a content digest.
     """
     config = tiny_config(**MILESTONES, checkpoint__keep_best=0)
-    with monkeypatch.context() as patch:
-        stop_after(patch, 5)
-        with pytest.raises(Stopped):
-            pretrain.run(config, str(tmp_path))
+    with stopped_after(5):
+        pretrain.run(config, str(tmp_path))
     pretrain.run(config, str(tmp_path))
     np.testing.assert_equal(saved_state(tmp_path, 12), saved_state(whole_run, 12))
     records = metrics_without_times(tmp_path)
@@ -290,65 +290,33 @@ def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
     assert without == metrics_without_times(whole_run)
     folder = epath.Path(tmp_path)
     assert saved_steps(folder) == [0, 3, 5, 7, 8, 12]
-    names = {step: str(target) for step, target in saved_milestones(folder).items()}
-    assert names == {
-        0: "0 tokens",
-        3: "384 tokens",
-        5: "640 tokens",
-        7: "896 tokens",
-    }
-    assert {r["step"] for r in records if "valid_loss" in r} == {*names, 4, 8, 12}
+    kept = {step: target.amount for step, target in saved_milestones(folder).items()}
+    assert kept == {0: 0, 3: 384, 5: 640, 7: 896}
+    assert {r["step"] for r in records if "valid_loss" in r} == {*kept, 4, 8, 12}
     for step in saved_steps(folder):
         saved = read_params(folder, step)
         assert saved.metadata["params_digest"] == tree_digest(saved.params)
-    text_read = read_metadata(folder, 12)["text_read"]
-    corpus, _ = prepare_corpus(config.data, config.tokenizer, progress=False)
-    words = 12 * 128 * corpus.train.words / corpus.train.tokens
-    assert text_read == {"tokens": 12 * 128, "words": round(words)}
+    assert read_metadata(folder, 12)["text_read"]["tokens"] == 12 * 128
     said = capsys.readouterr().out
     assert "Not kept: 1.664k to 1.92k tokens; the whole run reads 1,536." in said
     assert "Keeping for good: 4 checkpoints at 0 to 896 tokens, 0.6 MB." in said
     assert "Keeping for good: 1 checkpoint at 896 tokens, 0.1 MB." in said
 
 
-def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, capsys):
-    def run(stop, **checkpoint):
-        with monkeypatch.context() as patch:
-            stop_after(patch, stop)
-            pretrain.run(tiny_config(**checkpoint), str(tmp_path))
-
-    with pytest.raises(Stopped):
-        run(3, **MILESTONES)
-    with pytest.raises(Stopped):
-        run(5, checkpoint__milestone_tokens=(256, 640))
-    assert "Not kept: 256 tokens, passed by step 3." in capsys.readouterr().out
-    run(0)
-    assert saved_steps(epath.Path(tmp_path)) == [0, 3, 5, 8, 12]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            {"checkpoint__milestone_words": tuple(range(1, 101))},
-            r"1 words and 2 words both fall on",
-        ),
-        (
-            {"model__embed_dim": 32, **MILESTONES},
-            r"keeping 4 checkpoints .* needs 1.2 MB",
-        ),
-    ],
-    ids=["one step", "room"],
-)
-def test_what_cannot_be_kept_is_refused_before_any_step(
-    tiny_config, tmp_path, monkeypatch, overrides, message
+def test_ways_to_compute_and_what_is_kept_may_change_on_resume(
+    tiny_config, tmp_path, capsys
 ):
-    room = shutil._ntuple_diskusage(10**9, 10**9, 10**6)
-    monkeypatch.setattr(run_folder, "_ROOM", 0)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
-    monkeypatch.setattr(pretrain, "fit", lambda run: pytest.fail("it started"))
-    with pytest.raises((ValueError, OSError), match=message):
-        pretrain.run(tiny_config(**overrides), str(tmp_path))
+    """The form of attention, as folders of before 24 November 2026 name it, too."""
+    with stopped_after(3), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there are no kernels for a CPU
+        config = tiny_config(model__attention_form="fused", **MILESTONES)
+        pretrain.run(config, str(tmp_path))
+    with stopped_after(5):
+        other = {"checkpoint__milestone_tokens": (256, 640)}
+        pretrain.run(tiny_config(model__remat=True, **other), str(tmp_path))
+    assert "Not kept: 256 tokens, passed by step 3." in capsys.readouterr().out
+    pretrain.run(tiny_config(model__layer_loop="scan"), str(tmp_path))
+    assert saved_steps(epath.Path(tmp_path)) == [0, 3, 5, 8, 12]
 
 
 def test_a_run_that_goes_on_counts_the_text_of_both(
@@ -380,24 +348,10 @@ def test_the_babylm_preset_trains_and_keeps(corpus_dir, tmp_path):
     assert [target.amount for target in kept.values()] == [100, 200, 300]
 
 
-def test_running_a_finished_run_again_changes_nothing(
-    tiny_config, whole_run, tmp_path, capsys
-):
-    folder = shutil.copytree(whole_run, tmp_path / "run")
-    before = saved_state(folder, 12), metrics_without_times(folder)
-    pretrain.run(tiny_config(), str(folder))
-    after = saved_state(folder, 12), metrics_without_times(folder)
-    np.testing.assert_equal(after, before)
-    out = capsys.readouterr().out
-    assert f"Nothing to do: the run in {folder} had finished at step 12." in out
-    assert "Done" not in out
-
-
 def test_seeds_differ(tiny_config, whole_run, tmp_path, monkeypatch):
     """The other seed in a folder with a relative name, which serves as well."""
     monkeypatch.chdir(tmp_path)
-    stop_after(monkeypatch, 2)
-    with pytest.raises(Stopped):
+    with stopped_after(2):
         pretrain.run(tiny_config(seed=1), "runs/other")
     folder = tmp_path / "runs/other"
     assert (folder / "checkpoints/2/manifest.json").exists()
@@ -405,57 +359,15 @@ def test_seeds_differ(tiny_config, whole_run, tmp_path, monkeypatch):
     assert one["step"] == other["step"] and one["loss"] != other["loss"]
 
 
-def test_another_configuration_or_corpus_is_refused(
-    tiny_config, whole_run, tmp_path, corpus_dir
-):
-    texts = shutil.copytree(corpus_dir / "texts", tmp_path / "texts")
+def test_another_configuration_is_refused(tiny_config, whole_run, tmp_path):
     folder = shutil.copytree(whole_run, tmp_path / "run")
-
-    def run(**overrides):
-        pretrain.run(tiny_config(data__train=str(texts), **overrides), str(folder))
-
-    run()
-    before = saved_state(folder, 12)
     for overrides, message in (
         ({"seed": 1}, "config.seed is 1, saved 0"),
-        ({"model__embed_dim": 32}, "config.model.embed_dim is 32, saved 16"),
-        ({"train__num_steps": 20}, "num_steps is 20, saved 12.*init_from=FOLDER"),
         ({"tokenizer__vocab_size": 150}, "config.tokenizer.vocab_size is 150"),
-        ({"optimizer__name": "lion"}, "name is 'lion', saved 'released_adam'"),
     ):
         with pytest.raises(ValueError, match=message):
-            run(**overrides)
-    (texts / "extra.txt").write_text("abc def ghi. " * 50)
-    with pytest.raises(UserError, match=r"The text of this run .*extra.txt is new"):
-        run()
-    np.testing.assert_equal(saved_state(folder, 12), before)
-
-
-def test_the_same_text_elsewhere_and_of_another_time_resumes(
-    tiny_config, whole_run, tmp_path, corpus_dir, monkeypatch
-):
-    """A second download, or a new host; other bytes are another text."""
-    first = shutil.copytree(corpus_dir / "texts", tmp_path / "first" / "texts")
-    second = shutil.copytree(corpus_dir / "texts", tmp_path / "second" / "texts")
-    folder = tmp_path / "run"
-
-    def run(texts):
-        pretrain.run(tiny_config(data__train=str(texts)), str(folder))
-
-    with monkeypatch.context() as patch:
-        stop_after(patch, 5)
-        with pytest.raises(Stopped):
-            run(first)
-    for path in second.iterdir():
-        os.utime(path, (1, 1))
-    changed = min(second.iterdir())
-    text = changed.read_text()
-    changed.write_text(text[::-1])
-    with pytest.raises(UserError, match=f"{changed.name} holds other text"):
-        run(second)
-    changed.write_text(text)
-    run(second)
-    np.testing.assert_equal(saved_state(folder, 12), saved_state(whole_run, 12))
+            pretrain.run(tiny_config(**overrides), str(folder))
+    assert_same_run(whole_run, folder, 12)
 
 
 def test_processes_with_different_text_are_refused(tiny_config, tmp_path, monkeypatch):
@@ -482,9 +394,8 @@ def test_nonfinite_updates_are_skipped_and_too_many_stop_the_run_before_harm(
     )
     with pytest.raises(FloatingPointError, match=message):
         pretrain.run(config, str(tmp_path))
-    records = {
-        r["step"]: r for r in read_metrics(tmp_path / "metrics.jsonl") if "loss" in r
-    }
+    records = read_metrics(tmp_path / "metrics.jsonl")
+    records = {r["step"]: r for r in records if "loss" in r}
     assert np.isnan(records[6]["loss"]) and np.isnan(records[7]["loss"])
     assert [records[s]["nonfinite_in_row"] for s in (5, 6, 7, 8)] == [0, 1, 2, 0]
     assert records[9]["nonfinite_steps"] == 2
@@ -500,13 +411,8 @@ def test_nonfinite_updates_are_skipped_and_too_many_stop_the_run_before_harm(
     ("overrides", "message"),
     [
         ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
-        ({"eval__batch_size": 3}, r"eval.batch_size=3 .* 8 devices.*=8"),
-        (
-            {"train__batch_size": 8 * 10**12},
-            r"train.batch_size=8000000000000 takes .*GB",
-        ),
+        ({"train__batch_size": 8 * 10**12}, r"batch_size=8000000000000 takes .*GB"),
         ({"eval__batch_size": 8 * 10**9}, r"eval.batch_size=8000000000 takes .*GB"),
-        ({"model__max_seq_len": 10**9}, r"Training this model .*seq_len=1000000000"),
         ({"eval__patience": 2}, r"eval.patience=2 needs .* run has 2\. Evaluate more"),
         ({"eval__sample_tokens": 10**12}, r"sample_tokens=1000000000000 takes .*GB"),
         ({"model__max_seq_len": 100_000}, r"train split holds .* at least 199999"),
@@ -528,12 +434,6 @@ def test_bad_input_is_refused_before_any_step(
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tiny_config, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PermissionError, match=r"--workdir=DIR"):
-        pretrain.run(tiny_config(), str(tmp_path / "file" / "run"))
-
-
 def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, capsys):
     def stop(*args, **kwargs):
         raise ValueError("far enough")
@@ -545,21 +445,18 @@ def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, cap
     assert "WARNING" in out and "--config.data.source=text" in out
 
 
-def test_any_optimizer_resumes_bit_for_bit(tiny_config, tmp_path, monkeypatch):
+def test_any_optimizer_resumes_bit_for_bit(tiny_config, tmp_path):
     """On 8 devices, each with its part of a state of any shapes."""
     config = tiny_config(
         train__num_steps=4,
         eval__max_batches=1,
-        eval__sample_tokens=0,
         mesh__sharding="full",
         optimizer__name="adafactor",
         optimizer__arguments="min_dim_size_to_factor=8",
     )
     pretrain.run(config, str(tmp_path / "whole"))
-    with monkeypatch.context() as patch:
-        stop_after(patch, 2)
-        with pytest.raises(Stopped):
-            pretrain.run(config, str(tmp_path / "parts"))
+    with stopped_after(2):
+        pretrain.run(config, str(tmp_path / "parts"))
     pretrain.run(config, str(tmp_path / "parts"))
     whole, parts = (saved_state(tmp_path / each, 4) for each in ("whole", "parts"))
     np.testing.assert_equal(parts, whole)

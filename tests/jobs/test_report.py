@@ -8,9 +8,8 @@ import zipfile
 
 import pytest
 from made_up_runs import write_finished, write_pretrained, write_zero_shot
-from tiny_run import ROOT, load_config, run_program
+from tiny_run import ROOT, job_config, run_program
 
-from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import report
 
@@ -33,8 +32,7 @@ def made(runs, tmp_path_factory):
 
 
 def make(workdir, runs, **values):
-    config = load_config("", file="report", runs=str(runs), **values)
-    report.run(config_lib.load(config.to_dict()), str(workdir))
+    report.run(job_config("report", runs=str(runs), **values), str(workdir))
     return {p.name: p.read_bytes() for p in workdir.rglob("*") if p.is_file()}
 
 
@@ -61,12 +59,8 @@ def test_the_same_folders_give_the_same_files(runs, made, tmp_path):
 
 def test_the_page_holds_the_numbers_of_the_markdown(made):
     _, files = made
-    html = re.sub(
-        r'"data:[^"]*"|<style>.*?</style>',
-        "",
-        files["report.html"].decode(),
-        flags=re.S,
-    )
+    html = files["report.html"].decode()
+    html = re.sub(r'"data:[^"]*"|<style>.*?</style>', "", html, flags=re.S)
     text = re.sub(r"<[^>]*>", " ", html)
     assert set(numbers(files["report.md"].decode())) <= set(numbers(text + html))
     for number in ("5.125", "75.0", "91.3", "8,192", "50.0 ± 1.0"):
@@ -81,10 +75,8 @@ def test_no_device_is_asked(runs, tmp_path):
 
 
 def test_the_folder_of_a_run_is_not_written_to(runs):
-    with pytest.raises(
-        FileExistsError,
-        match=r"small is a run folder: it holds checkpoints, config\.json, metrics",
-    ):
+    message = r"small is a run folder: it holds checkpoints, config\.json, metrics"
+    with pytest.raises(FileExistsError, match=message):
         make(runs / "pretrain" / "small", runs)
 
 

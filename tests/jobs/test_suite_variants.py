@@ -3,24 +3,19 @@
 import json
 
 import pytest
-from tiny_run import stop_after
+from tiny_run import stopped_after
 from tiny_tasks import finetune_config
 
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.finetuning import initial_state
 from gpt1_jax.jobs import finetune
-from gpt1_jax.runs.signals import Stopped
 
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
 
 
-def layers_config(base, **overrides):
-    values = {
-        "eval__train_examples": 10,
-        **ONE_EPOCH,
-        "suite__compare": "layer_transfer",
-    }
-    return finetune_config("sst2", base, **{**values, **overrides})
+def layers_config(base):
+    values = {"eval__train_examples": 10, "suite__compare": "layer_transfer"}
+    return finetune_config("sst2", base, **ONE_EPOCH, **values)
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +61,8 @@ def test_each_number_of_layers_is_a_run_of_its_own(layers):
         config = config_of(folder)
         assert config["transfer_layers"] == str(number)
         assert config["suite"]["compare"] == ""
-        (result,) = json.loads((layers / "all_results.json").read_text())["sst2"][
-            f"layers{number}"
-        ]
+        everything = json.loads((layers / "all_results.json").read_text())
+        (result,) = everything["sst2"][f"layers{number}"]
         assert result == json.loads((folder / "results.json").read_text())
         assert result["variant"] == f"layers{number}"
         assert result["train"]["n"] == 10 and "accuracy" in result["train"]
@@ -82,8 +76,7 @@ def test_a_suite_killed_between_and_within_runs_ends_as_one_that_was_not(
     finetune_base, layers, tmp_path, monkeypatch
 ):
     config = layers_config(finetune_base)
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        stop_after(patch, 2)
+    with stopped_after(2):
         finetune.run(config, str(tmp_path))
     assert not results(tmp_path)
     fit, begun = finetune.fit, []
@@ -117,15 +110,10 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
         "open_run",
         lambda folder, step: (opened.append(folder), open_run(folder, step))[1],
     )
-    config = finetune_config(
-        "rte",
-        finetune_base,
-        **ONE_EPOCH,
-        suite__compare="ablations",
-        suite__lstm_init_from=str(lstm),
-        suite__keep_checkpoints=True,
-    )
+    suite = {"suite__compare": "ablations", "suite__lstm_init_from": str(lstm)}
+    suite["suite__keep_checkpoints"] = True
     folder = tmp_path / "run"
+    config = finetune_config("rte", finetune_base, **ONE_EPOCH, **suite)
     finetune.run(config, str(folder))
     assert opened == [str(lstm)]  # the other one was open
     assert len(traces) == 3  # full with no_pretraining, no_aux_lm, lstm
@@ -188,26 +176,11 @@ def test_a_learning_curve_has_a_table_and_a_picture(
     assert plots == ["train_sizes.csv", "train_sizes.png"]
 
 
-def test_a_size_that_cannot_be_trained_on_is_refused_before_any_run(
-    finetune_base, tmp_path, carried_out
-):
-    given = {"suite__compare": "train_sizes", "suite__train_sizes": (7, 0)}
-    config = finetune_config("sst2", finetune_base, **given)
-    with pytest.raises(
-        ValueError, match=r"SST-2, size7: .* holds 7 examples, fewer than one"
-    ):
-        finetune.run(config, str(tmp_path))
-    assert not carried_out
-
-
 def test_ablations_without_an_lstm_say_so(finetune_base, tmp_path, carried_out, capsys):
     config = finetune_config("rte", finetune_base, suite__compare="ablations")
     finetune.run(config, str(tmp_path))
-    assert [name.partition("/")[2] for name in carried_out] == [
-        "full-seed0",
-        "no_pretraining-seed0",
-        "no_aux_lm-seed0",
-    ]
+    starts = [f"rte/{each}-seed0" for each in ("full", "no_pretraining", "no_aux_lm")]
+    assert carried_out == starts
     assert "with --config.suite.lstm_init_from=DIR" in capsys.readouterr().out
     assert not (tmp_path / "plots").exists()  # tables alone
 
@@ -223,34 +196,32 @@ def test_another_tokenizer_is_allowed_and_said(
         return opened(workdir, step)._replace(tokenizer=other)
 
     monkeypatch.setattr(initial_state, "open_run", with_another)
-    config = finetune_config(
-        "rte",
-        finetune_base,
-        suite__compare="ablations",
-        suite__lstm_init_from=str(pretrained_lstm),
-    )
-    finetune.run(config, str(tmp_path))
+    suite = {"suite__compare": "ablations"}
+    suite["suite__lstm_init_from"] = str(pretrained_lstm)
+    finetune.run(finetune_config("rte", finetune_base, **suite), str(tmp_path))
     assert carried_out[-1] == "rte/lstm-seed0"
     assert "lstm starts from" in capsys.readouterr().out
 
 
-def test_a_model_of_the_wrong_kind_is_refused_before_any_run(
-    finetune_base, pretrained, tmp_path, carried_out
+@pytest.mark.parametrize(
+    ("task", "suite", "message"),
+    [
+        (
+            "sst2",
+            {"suite__compare": "train_sizes", "suite__train_sizes": (7, 0)},
+            "SST-2, size7: .* holds 7 examples, fewer than one",
+        ),
+        ("rte", {"suite__lstm_init_from": "PRETRAINED"}, "a transformer, not an LSTM"),
+        ("rte", {"suite__lstm_init_from": "no/such"}, "no/such is not a run folder"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_compared_is_refused_before_any_run(
+    finetune_base, pretrained, tmp_path, carried_out, task, suite, message
 ):
-    config = finetune_config(
-        "rte",
-        finetune_base,
-        suite__compare="ablations",
-        suite__lstm_init_from=str(pretrained),
-    )
-    with pytest.raises(ValueError, match="is a transformer, not an LSTM"):
-        finetune.run(config, str(tmp_path / "run"))
-    missing = finetune_config(
-        "rte",
-        finetune_base,
-        suite__compare="ablations",
-        suite__lstm_init_from="no/such",
-    )
-    with pytest.raises(FileNotFoundError, match="no/such is not a run folder"):
-        finetune.run(missing, str(tmp_path / "run"))
-    assert not carried_out and not (tmp_path / "run").exists()
+    given = {"suite__compare": "ablations", **suite}
+    if "PRETRAINED" in given.values():
+        given["suite__lstm_init_from"] = str(pretrained)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        finetune.run(finetune_config(task, finetune_base, **given), str(tmp_path / "r"))
+    assert not carried_out and not (tmp_path / "r").exists()
