@@ -18,11 +18,7 @@ from sklearn.metrics import (
 )
 from tiny_tasks import changed
 
-from gpt1_jax.tasks.baselines import (
-    fit_bag_of_words,
-    label_entropy,
-    majority_baseline,
-)
+from gpt1_jax.tasks.baselines import fit_bag_of_words, label_entropy, majority_baseline
 from gpt1_jax.tasks.metrics import (
     METRICS,
     auc,
@@ -46,26 +42,15 @@ from gpt1_jax.tasks.uncertainty import (
 CLASSES = Task(
     name="made_up",
     title="Made-up",
-    inputs=Inputs(
-        transform="single",
-        text=("text",),
-    ),
-    target=Target(
-        labels=("no", "yes"),
-    ),
+    inputs=Inputs(transform="single", text=("text",)),
+    target=Target(labels=("no", "yes")),
     metrics=("matthews", "f1"),
 )
 SCORES = Task(
     name="rated",
     title="Rated",
-    inputs=Inputs(
-        transform="similarity",
-        text=("one", "two"),
-    ),
-    target=Target(
-        labels=(),
-        score_range=(0.0, 5.0),
-    ),
+    inputs=Inputs(transform="similarity", text=("one", "two")),
+    target=Target(labels=(), score_range=(0.0, 5.0)),
     metrics=("pearson", "spearman"),
 )
 

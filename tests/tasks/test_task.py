@@ -211,17 +211,10 @@ def test_subset_of_a_task_of_the_users_own():
     task = Task(
         name="own",
         title="Own",
-        inputs=Inputs(
-            transform="single",
-            text=("text",),
-        ),
-        target=Target(
-            labels=("no", "yes"),
-        ),
+        inputs=Inputs(transform="single", text=("text",)),
+        target=Target(labels=("no", "yes")),
         metrics=("accuracy",),
-        published=Published(
-            subset_column="group",
-        ),
+        published=Published(subset_column="group"),
     )
     record = Record({"text": "Well.", "label": "yes", "group": "news/4"}, "file:1")
     assert task.check_record(record, needs_label=True).subset == "news"

@@ -347,10 +347,7 @@ def test_soft_labels_sum_to_one_and_mean_the_score(score):
 
 def test_soft_labels_start_at_the_lowest_score():
     task = changed(STSB, "target", score_range=(1.0, 3.0))
-    assert targets(task, [1.0, 2.5]).tolist() == [
-        [1, 0, 0],
-        [0, 0.5, 0.5],
-    ]
+    assert targets(task, [1.0, 2.5]).tolist() == [[1, 0, 0], [0, 0.5, 0.5]]
     scores, _ = read_outputs(task, np.zeros((1, 3)))
     assert scores.tolist() == [2.0]
 
