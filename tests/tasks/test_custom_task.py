@@ -171,39 +171,27 @@ SCORES = dict(score_range=(0.0, 5.0), labels=())
             r"score_range=\(0\.0, 5\.0\) does not go with the head",
         ),
         (SCORES | {"head": "multilabel"}, r"does not go with the head 'multilabel'"),
-        (
-            SCORES | {"score_range": (0.0, 1e6)},
-            r"set --config\.head\.score_loss=regress",
-        ),
+        (SCORES | {"score_range": (0.0, 1e6)}, r"config\.head\.score_loss=regression"),
         (SCORES | {"calibrate": True}, "calibrate=True is for the pro"),
         (dict(positive="maybe"), "'maybe' is none of the labels 'no' and 'yes'"),
         (dict(positive="a", labels=(*"abc",)), "positive='a' is for a classification"),
-        (
-            dict(positive="no", head="multilabel"),
-            "positive='no' is for a classification or similarity",
-        ),
+        (dict(positive="no", head="multilabel"), "positive='no' is for a classificat"),
         # weights of labels
-        (
-            dict(class_weights=("1", "2", "3")),
-            "'1,2,3' has 3 .* of the 2 labels .*'no',",
-        ),
+        (dict(class_weights=(*"123",)), "'1,2,3' has 3 .* of the 2 labels .*'no',"),
         (dict(class_weights=("1", "0")), "has '0', which is not a number above 0"),
         (dict(class_weights=("1", "inf")), "has 'inf', which is not a number"),
         (dict(class_weights=("no", "yes")), "has 'no', .* give 'balanced', or a num"),
-        (
-            SCORES | {"class_weights": ("balanced",)},
-            "='balanced' does not go with scor",
-        ),
+        (SCORES | {"class_weights": ("balanced",)}, "'balanced' does not go with sc"),
         (CHOICES | {"class_weights": ("1", "2")}, "with the head 'multiple_choice'"),
         # metrics
         (dict(metrics=("auc",)), "'auc' is not a metric for a task with 2 labels"),
         (
-            dict(metrics=("accuracy", "f1"), labels=("no", "so", "yes")),
-            "'f1' is not a metric for a task with 3 labels; those are accuracy, m",
+            dict(metrics=("f1",), labels=(*"abc",)),
+            "'f1' is .* with 3 labels; .* accuracy",
         ),
         (
             SCORES | {"metrics": ("accuracy",)},
-            "'accuracy' is not a metric for a task with scores; those are pearson, s",
+            "'accuracy' is .* with scores; .* pearson",
         ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",

@@ -244,10 +244,7 @@ def test_bootstrapped_errors_match_theory():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 400)
     predictions = np.where(rng.random(400) < 0.7, labels, 1 - labels)
-
-    def accuracy(a, b):
-        return float(np.mean(a == b))
-
+    accuracy = METRICS["accuracy"].formula
     found = bootstrap_error(accuracy, predictions, labels, seed=0)
     theory = standard_error("accuracy", predictions, labels, seed=0)
     assert found == pytest.approx(theory, rel=0.15)
