@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,23 +62,6 @@ def test_predictions_of_scores_are_numbers_as_they_are(folder):
         {"id": "0", "subset": "", "prediction": 5.5, "label": 0.0},
         {"id": "1", "subset": "", "prediction": 1.0},
     ]
-
-
-def test_a_file_is_replaced_whole(folder, monkeypatch):
-    path = folder / "dev.jsonl"
-    write_predictions(path, TASKS["cola"], [example()], [0])
-    before = path.read_text()
-
-    def fails(self, target):
-        raise OSError("no space")
-
-    monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(OSError, match="no space"):
-        write_predictions(path, TASKS["cola"], [example()], [1])
-    monkeypatch.undo()
-    assert path.read_text() == before
-    write_predictions(path, TASKS["cola"], [example()], [1])
-    assert [p.name for p in folder.iterdir()] == ["dev.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -81,17 +81,6 @@ def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
     assert read_finished(epath.Path(other)) is None
 
 
-def test_runs_are_found_at_any_depth_sorted(tmp_path):
-    for name in ("b/c", "a/rte/full-seed0"):
-        write_run(tmp_path / "runs" / "x" / name)
-    write_run(tmp_path / "runs" / "began", results=None)
-    found = find_finished(tmp_path / "runs")
-    names = [str(run.folder.relative_to(tmp_path / "runs")) for run in found]
-    assert names == ["x/a/rte/full-seed0", "x/b/c"]
-    (alone,) = find_finished(tmp_path / "runs" / "x" / "b" / "c")
-    assert alone == found[1]
-
-
 def test_a_damaged_file_is_named(tmp_path):
     folder = write_run(tmp_path / "run")
     (folder / "results.json").write_text("{")

@@ -124,27 +124,11 @@ def test_batch_is_padded_at_the_end_with_zeros():
         [[7, 8, 9, 0], [5, 0, 0, 0]],
         [[1, 2, 0, 0], [3, 4, 6, 0]],
     ]
+    assert encoded.lengths.tolist() == [[3, 1], [2, 3]]
     assert batch.lengths.tolist() == [[2, 3], [3, 1], [2, 3]]
     assert batch.targets.tolist() == [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     dtypes = (batch.tokens.dtype, batch.lengths.dtype, batch.targets.dtype)
     assert dtypes == (np.int32, np.int32, np.float32)
-
-
-@few
-@given(lengths=lengths_of_examples)
-@example(lengths=[[MAX_SEQ_LEN]])
-def test_examples_give_every_sequence_back(lengths):
-    encoded = examples_of(lengths)
-    assert len(encoded) == len(lengths)
-    assert encoded.num_seqs == len(lengths[0])
-    assert encoded.lengths.tolist() == lengths
-    batch = Batch(**encoded.batch(np.arange(len(lengths)), MAX_SEQ_LEN))
-    assert batch.lengths.tolist() == lengths
-    assert numbers(batch) == list(range(len(lengths)))
-    for row, sequences in zip(batch.tokens, sequences_of(lengths), strict=True):
-        for tokens, sequence in zip(row, sequences, strict=True):
-            assert tokens[: len(sequence)].tolist() == sequence.tolist()
-            assert not tokens[len(sequence) :].any()
 
 
 @few
