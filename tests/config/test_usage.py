@@ -31,8 +31,8 @@ def test_the_own_configurations_are_found_from_anywhere(tmp_path, monkeypatch):
     found = usage.find_configs(given)
     assert found[1] == f"--config={usage.CONFIGS / 'pretrain.py'}:small"
     assert found[2] == given[2]
-    spaced = usage.find_configs(["main", "--config", "configs/report.py", "--workdir"])
-    assert spaced == ["main", f"--config={usage.CONFIGS / 'report.py'}", "--workdir"]
+    spaced = usage.find_configs(["main", "--config", "configs/pretrain.py", "--help"])
+    assert spaced == ["main", f"--config={usage.CONFIGS / 'pretrain.py'}", "--help"]
     (tmp_path / "configs").mkdir()
     own = (usage.CONFIGS / "pretrain.py").read_text()
     (tmp_path / "configs" / "pretrain.py").write_text(own)
