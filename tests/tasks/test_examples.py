@@ -533,49 +533,35 @@ def test_tfds_rows_may_hold_text_instead_of_bytes(tmp_path):
     assert all(isinstance(e.text[0], str) for e in examples)
 
 
-@pytest.mark.parametrize("there", ["", "downloads/manual/another.csv"])
-def test_tfds_story_cloze_says_how_to_get_its_files(write, tmp_path, there):
-    if there:
-        write(there, "")
-    with pytest.raises(MissingData, match=r"(?s)rocstories.*source to 'official'"):
-        load(STORY, "dev", "tfds", tmp_path)
-
-
-def test_tfds_dataset_that_only_tensorflow_can_prepare_is_missing(tmp_path):
-    with pytest.raises(MissingData, match=r"that needs TensorFlow"):
-        load(TASKS["copa"], "dev", "tfds", tmp_path)
-
-
-def lacking_a_package():
+def needing_a_package(*_, **__):
     reason = ModuleNotFoundError("No module named 'bs4'", name="bs4")
     raise ModuleNotFoundError("Failed importing bs4") from reason
 
 
-def without_network():
+def without_network(*_, **__):
     raise ConnectionError("no answer")
 
 
 @pytest.mark.parametrize(
-    ("task", "fail", "message"),
+    ("task", "prepare", "message"),
     [
+        (STORY, None, "(?s)rocstories.*source to 'official'"),
+        (TASKS["copa"], None, "that needs TensorFlow"),
+        (ZERO_SHOT["wsc273"].task, needing_a_package, "install bs4.*source to 'jsonl'"),
         (
             TASKS["rte"],
             without_network,
             "glue/rte:test.*{}.*no answer.*set the source to 'official'",
         ),
-        (
-            ZERO_SHOT["wsc273"].task,
-            lacking_a_package,
-            "pip install bs4.*source to 'jsonl'",
-        ),
     ],
-    ids=["rte", "wsc273"],
+    ids=["story_cloze", "copa", "wsc273", "rte"],
 )
 def test_tfds_dataset_that_cannot_be_prepared_says_why(
-    tmp_path, monkeypatch, task, fail, message
+    tmp_path, monkeypatch, task, prepare, message
 ):
-    builder = tfds.core.DatasetBuilder
-    monkeypatch.setattr(builder, "download_and_prepare", lambda *_, **__: fail())
+    if prepare:
+        builder = tfds.core.DatasetBuilder
+        monkeypatch.setattr(builder, "download_and_prepare", prepare)
     with pytest.raises(MissingData, match=message.format(re.escape(str(tmp_path)))):
         load(task, "test", "tfds", tmp_path)
 
