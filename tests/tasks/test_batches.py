@@ -280,24 +280,6 @@ def test_train_batches_are_padded_to_the_bucket_of_their_longest():
 
 
 @pytest.mark.parametrize("hosts", [2, 4])
-def test_train_batches_of_all_hosts_are_the_global_batch(hosts):
-    """With one padded length, whichever host has the longest example."""
-    lengths = [[3]] * 7 + [[20]]
-    encoded = examples_of(lengths)
-    whole = train_batches(encoded, devices=4)
-    parts = [
-        train_batches(encoded, devices=4, rows=rows) for rows in host_rows(4, hosts)
-    ]
-    holders = set()
-    for step in range(40):
-        together = [part[step] for part in parts]
-        assert len({batch.tokens.shape for batch in together}) == 1
-        assert_same_batch(joined(together), whole[step])
-        holders |= {i for i, batch in enumerate(together) if 7 in numbers(batch)}
-    assert holders == set(range(hosts))
-
-
-@pytest.mark.parametrize("hosts", [2, 4])
 def test_class_weights_make_the_mean_of_losses_that_of_torch(hosts):
     """Over the batches of all hosts, whatever part of the rows each of them has."""
     torch = pytest.importorskip("torch")
