@@ -192,10 +192,16 @@ def test_missing_column_is_named_beside_the_others(name, columns, column):
         ("snli", PAIR, "premise", None, "column 'premise' holds None, not text"),
         ("snli", PAIR, "premise", ["a"], r"column 'premise' holds \['a'\], not text"),
         ("copa", CHOICE, "choice1", b"bytes", "column 'choice1' holds b'bytes', not"),
-        ("race", RACE, "options", "red", "'options' holds .*, not a list of 4 texts"),
-        ("race", RACE, "options", ["red"], "'options' holds .*, not a list of 4 texts"),
-        ("race", RACE, "options", None, "'options' holds .*, not a list of 4 texts"),
-        ("race", RACE, "options", [*"abcde"], "'options' .*, not a list of 4 texts"),
+        ("race", RACE, "options", "red", "column 'options' holds .*, not a list of 4"),
+        (
+            "race",
+            RACE,
+            "options",
+            ["red"],
+            "column 'options' holds .*, not a list of 4",
+        ),
+        ("race", RACE, "options", None, "column 'options' holds .*, not a list of 4"),
+        ("race", RACE, "options", [*"abcde"], "column 'options' .*, not a list of 4"),
     ],
 )
 def test_what_is_no_text_is_refused(name, columns, column, value, problem):
