@@ -252,11 +252,6 @@ def test_impossible_fine_tunings_are_refused_by_name(preset, overrides, message)
         resolve(preset, **{"init_from": "run", **overrides})
 
 
-def test_longest_sequence_is_the_models_unless_set():
-    assert configured("custom").data.longest(512) == 512
-    assert configured("custom", data__max_seq_len=100).data.longest(512) == 100
-
-
 # --- the variants that a suite compares ---------------------------------------------
 
 
