@@ -8,29 +8,16 @@ import shutil
 import numpy as np
 import pytest
 from etils import epath
-from made_up_runs import SIZES, finished_result
-from tiny_run import load_config
+from made_up_runs import finished_result, write_finished
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.finetuning.results import predictions_file, read_errors, read_finished
-from gpt1_jax.formats import RUN_FOLDER
 from gpt1_jax.runs.run_folder import find_folders
 from gpt1_jax.tasks.metrics import METRICS, Metric
 from gpt1_jax.tasks.task import Example, Inputs, Target, Task
 
 RESULT = finished_result("sst2", 0.5)
-
-
-def write_run(folder, results=RESULT):
-    """The files that are read of a run."""
-    folder.mkdir(parents=True)
-    values = load_config("sst2", file="finetune", init_from="run").to_dict()
-    values["model"] |= SIZES
-    (folder / "config.json").write_text(json.dumps({**RUN_FOLDER.stamp(), **values}))
-    if results:
-        (folder / "results.json").write_text(json.dumps(results))
-    return epath.Path(folder)
 
 
 def find_finished(folder):
@@ -73,7 +60,9 @@ def test_a_run_says_how_much_was_transferred(finetuned, model, named, layers, wh
 def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
     assert read_finished(epath.Path(tmp_path / "nothing")) is None
     assert read_finished(epath.Path(pretrained)) is None
-    assert read_finished(write_run(tmp_path / "began", results=None)) is None
+    began = epath.Path(write_finished(tmp_path / "began"))
+    (began / "results.json").unlink()
+    assert read_finished(began) is None
     other = shutil.copytree(pretrained, tmp_path / "other")
     (other / "results.json").write_text("{}")  # as zero-shot evaluation writes them
     assert read_finished(epath.Path(other)) is None
@@ -82,7 +71,7 @@ def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
 
 
 def test_a_damaged_file_is_named(tmp_path):
-    folder = write_run(tmp_path / "run")
+    folder = write_finished(tmp_path / "run")
     (folder / "results.json").write_text("{")
     with pytest.raises(ValueError, match=r"run/results\.json cannot be read"):
         find_finished(tmp_path)
@@ -108,7 +97,7 @@ def test_scores_of_another_kind_are_named(tmp_path, place, value):
     results = copy.deepcopy(RESULT)
     *section, key = place.split("/")
     (results[section[0]] if section else results)[key] = value
-    write_run(tmp_path / "run", results)
+    write_finished(tmp_path / "run", result=results)
     with pytest.raises(UserError, match=r"run/results\.json holds .*damaged"):
         find_finished(tmp_path)
 
@@ -124,7 +113,7 @@ def test_scores_of_another_kind_are_named(tmp_path, place, value):
 )
 def test_scores_of_a_metrics_own_range_or_none_are_read(tmp_path, monkeypatch, change):
     monkeypatch.setitem(METRICS, "mse", Metric(lambda p, y: 1.0))
-    write_run(tmp_path / "run", RESULT | change)
+    write_finished(tmp_path / "run", result=RESULT | change)
     assert find_finished(tmp_path)[0].result == RESULT | change
 
 
