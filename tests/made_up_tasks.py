@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet
 import pytest
+from tiny_tasks import write_lines
 
 from gpt1_jax.tasks.examples import load_split
 from gpt1_jax.tasks.task import Example, Task
@@ -113,9 +114,7 @@ def write_jsonl(task: Task, split: str, made: list[MadeUp], folder: Path) -> Non
             stem = f"{split}_{example.subset}"
         rows.setdefault(stem, []).append(row)
     for stem, lines in rows.items():
-        path = folder / task.name / f"{stem}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(folder / task.name / f"{stem}.jsonl", lines)
 
 
 # --- BabyLM's evaluation --------------------------------------------------------
@@ -124,10 +123,7 @@ def write_jsonl(task: Task, split: str, made: list[MadeUp], folder: Path) -> Non
 def write_babylm(task: Task, split: str, rows: list[dict], folder: Path) -> Path:
     """The file of a split, by our name of it."""
     name = {"train": "train", "dev": "valid"}[split]
-    path = folder / f"{task.name}.{name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(folder / f"{task.name}.{name}.jsonl", rows)
 
 
 # --- the files as distributed ---------------------------------------------------

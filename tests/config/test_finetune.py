@@ -12,12 +12,9 @@ from tiny_run import load_config
 
 from gpt1_jax import program  # noqa: F401  # how it reads tuples
 from gpt1_jax.config import load
-from gpt1_jax.config.finetune import (
-    check_kind,
-    describe_left_out,
-    suite_variants,
-)
+from gpt1_jax.config.finetune import check_kind, describe_left_out, suite_variants
 from gpt1_jax.config.flat import flatten
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 
@@ -35,22 +32,41 @@ def resolve(preset, *flags, **overrides):
     return load(values.config.to_dict())
 
 
+TEXTS = ("text", "choices", "labels", "metrics", "class_weights")
+
+
 @pytest.mark.parametrize(
-    ("flags", "key", "value"),
+    ("preset", "key", "flags", "value"),
     [
-        (["custom.text=a", "custom.text=a,b"], "text", ("a", "b")),
-        (["custom.text=a,b", "custom.text=c"], "text", ("c",)),
-        (["custom.text=a,b", "custom.text=()"], "text", ()),
-        (
-            ["custom.score_range=0,5", "custom.score_range=1,2"],
-            "score_range",
-            (1.0, 2.0),
+        ("sst2", "seeds", ["(0,1)"], (0, 1)),
+        ("sst2", "seeds", ["(0, 1, 2)"], (0, 1, 2)),
+        ("sst2", "seeds", ["0,1"], (0, 1)),
+        ("sst2", "seeds", ["[0,1]"], (0, 1)),
+        ("sst2", "seeds", ["3"], (3,)),
+        ("ablations", "tasks", ["cola,rte"], ("cola", "rte")),
+        ("ablations", "tasks", ["cola, rte"], ("cola", "rte")),
+        ("ablations", "tasks", ["('cola', 'rte')"], ("cola", "rte")),
+        *(
+            ("custom", f"custom.{key}", ["title,body"], ("title", "body"))
+            for key in TEXTS
         ),
+        ("custom", "custom.text", ["title"], ("title",)),
+        ("custom", "custom.text", ["('title', 'body')"], ("title", "body")),
+        ("custom", "custom.text", ["0,1"], ("0", "1")),
+        ("custom", "custom.text", ["()"], ()),
+        ("custom", "custom.text", [""], ()),
+        ("custom", "custom.score_range", ["1,5"], (1, 5)),
+        ("custom", "custom.score_range", ["(0.0, 2.5)"], (0, 2.5)),
+        # of several, the last one wins
+        ("custom", "custom.text", ["a", "a,b"], ("a", "b")),
+        ("custom", "custom.text", ["a,b", "c"], ("c",)),
+        ("custom", "custom.text", ["a,b", "()"], ()),
+        ("custom", "custom.score_range", ["0,5", "1,2"], (1.0, 2.0)),
     ],
 )
-def test_of_several_values_for_a_key_the_last_one_wins(flags, key, value):
-    config = resolve("custom", *flags, init_from="run")
-    assert getattr(config.custom, key) == value
+def test_lists_may_be_written_with_and_without_brackets(preset, key, flags, value):
+    config = resolve(preset, *(f"{key}={flag}" for flag in flags), init_from="run")
+    assert flatten(config.to_dict())[key] == value
 
 
 @pytest.mark.parametrize("preset", ["sst2", "all", "custom", "sst2+rte", ""])
@@ -119,28 +135,6 @@ def test_babylm_presets_are_the_settings_of_its_pipeline(
 
 
 @pytest.mark.parametrize(
-    ("flag", "seeds"),
-    [
-        ("seeds=(0,1)", (0, 1)),
-        ("seeds=(0, 1, 2)", (0, 1, 2)),
-        ("seeds=0,1", (0, 1)),
-        ("seeds=[0,1]", (0, 1)),
-        ("seeds=3", (3,)),
-    ],
-)
-def test_seeds_may_be_written_with_and_without_brackets(flag, seeds):
-    assert resolve("sst2", flag, init_from="run").seeds == seeds
-
-
-@pytest.mark.parametrize("flag", ["cola,rte", "cola, rte", "('cola', 'rte')"])
-def test_tasks_may_be_written_with_and_without_brackets(flag):
-    assert resolve("ablations", f"tasks={flag}", init_from="run").tasks == (
-        "cola",
-        "rte",
-    )
-
-
-@pytest.mark.parametrize(
     ("preset", "tasks", "train_examples"),
     [
         ("ablations", "cola sst2 mrpc stsb qqp mnli qnli rte", 0),
@@ -167,175 +161,95 @@ def test_the_values_that_a_suite_compares_can_be_set():
     assert resolve("sst2", *flags, init_from="run").suite.train_sizes == (50, 0)
 
 
+SIZES = {"suite__compare": "train_sizes"}  # a learning curve
+
+
 @pytest.mark.parametrize(
-    ("preset", "overrides", "parts"),
+    ("preset", "overrides", "message"),
     [
-        ("sst2", {"init_from": ""}, ["--config.init_from=runs/pretrain/quickstart"]),
-        ("sst2", {"seeds": ()}, ["config.seeds=() must name one or more"]),
+        ("sst2", {"init_from": ""}, r"--config\.init_from=runs/pretrain/quickstart"),
+        ("sst2", {"seeds": ()}, r"config\.seeds=\(\) must name one or more"),
+        ("sst2", {"seeds": ("range(3)",)}, r"seeds\[0\]='range\(3\)'.* whole number"),
+        ("sst2", {"seeds": (0, -1)}, r"seeds\[1\]=-1"),
+        ("sst2", {"tasks": ()}, r"config\.tasks=\(\) must name one or more"),
+        ("sst2", {"transfer_layers": "-1"}, "transfer_layers='-1' must be all, none"),
+        ("sst2", {"transfer_layers": "²"}, "transfer_layers='²' must be all, none"),
+        ("sst2", {"data__source": "files"}, r"='files': .*finetune\.py:custom"),
+        ("custom", {"data__source": "tfds"}, "custom.* source='files'"),
+        ("sst2", {"data__source": "jsonl"}, r"'jsonl' .*--config\.data\.dir=DIR"),
+        ("sst2", {"data__source": "web"}, "source='web' .*official"),
+        ("babylm", {}, r"'babylm' .*--config\.data\.dir=DIR"),
+        ("sst2", {"data__max_seq_len": -1}, "max_seq_len=-1"),
+        ("sst2", {"data__seq_len_buckets": (64, 32)}, r"len_buckets=\(64, 32\)"),
+        ("sst2", {"data__seq_len_buckets": (0, 8)}, r"len_buckets=\(0, 8\)"),
         (
             "sst2",
-            {"seeds": ("range(3)",)},
-            ["config.seeds[0]='range(3)'", "whole number"],
+            {"data__seq_len_buckets": ("a",)},
+            r"buckets\[0\]='a' must be a whole",
         ),
-        ("sst2", {"seeds": (0, -1)}, ["seeds[1]=-1"]),
-        ("sst2", {"tasks": ()}, ["config.tasks=() must name one or more"]),
-        ("sst2", {"transfer_layers": "-1"}, ["transfer_layers='-1'", "none"]),
-        ("sst2", {"transfer_layers": "²"}, ["transfer_layers='²'", "none"]),
-        ("sst2", {"data__source": "files"}, ["'files'", "finetune.py:custom"]),
-        ("custom", {"data__source": "tfds"}, ["'custom'", "source='files'"]),
-        ("sst2", {"data__source": "jsonl"}, ["'jsonl'", "--config.data.dir=DIR"]),
-        ("sst2", {"data__source": "web"}, ["'web'", "official"]),
-        ("babylm", {}, ["'babylm'", "--config.data.dir=DIR"]),
-        ("sst2", {"data__max_seq_len": -1}, ["max_seq_len=-1"]),
-        ("sst2", {"data__seq_len_buckets": (64, 32)}, ["seq_len_buckets=(64, 32)"]),
-        ("sst2", {"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'"]),
-        ("custom", {"custom__score_range": (1.0,)}, ["score_range=(1.0,)", "of 2"]),
-        ("custom", {"custom__head": "x"}, ["custom.head='x'", "similarity"]),
-        ("sst2", {"head__dropout": 1.0}, ["head.dropout=1.0"]),
-        ("sst2", {"head__dropout": 0.999995}, ["0.999995", "[0, 0.99999]"]),
-        ("sst2", {"head__score_loss": "x"}, ["score_loss='x'", "regression"]),
-        ("sst2", {"head__aux_lm_weight": -0.5}, ["aux_lm_weight=-0.5"]),
-        ("sst2", {"eval__batch_size": 0}, ["eval.batch_size=0"]),
-        ("sst2", {"eval__train_examples": -1}, ["eval.train_examples=-1"]),
-        ("sst2", {"suite__compare": "x"}, ["suite.compare='x'", "'', scratch, abl"]),
-        (
-            "aux_lm_weight",
-            {"suite__aux_lm_weights": (0.5, -0.1)},
-            ["aux_lm_weights=(0.5, -0.1)", "below 0"],
-        ),
-        ("sst2", {"suite__aux_lm_weights": (1, 1.0)}, ["(1, 1.0)", "different"]),
-        ("sst2", {"suite__aux_lm_weights": (math.inf,)}, ["(inf,)", "below 0"]),
-        ("sst2", {"suite__train_sizes": (-5,)}, ["train_sizes=(-5,)", "below 0"]),
+        ("sst2", {"head__dropout": 1.0}, r"head\.dropout=1\.0"),
+        ("sst2", {"head__dropout": 0.999995}, r"0\.999995 .*\[0, 0\.99999\]"),
+        ("sst2", {"head__score_loss": "x"}, "score_loss='x' .*regression"),
+        ("sst2", {"head__aux_lm_weight": -0.5}, r"aux_lm_weight=-0\.5"),
+        ("sst2", {"eval__batch_size": 0}, r"eval\.batch_size=0"),
+        ("sst2", {"eval__train_examples": -1}, r"eval\.train_examples=-1"),
+        ("sst2", {"train__num_steps": 5}, r"num_epochs=3\.0 .*num_steps=5"),
+        # what a suite compares
+        ("sst2", {"suite__compare": "x"}, "suite.compare='x' .* '', scratch, abl"),
+        ("sst2", {"suite__aux_lm_weights": (0.5, -0.1)}, r"\(0\.5, -0\.1\) .* below 0"),
+        ("sst2", {"suite__aux_lm_weights": (1, 1.0)}, r"\(1, 1\.0\) .*different"),
+        ("sst2", {"suite__aux_lm_weights": (math.inf,)}, r"\(inf,\) .*below 0"),
+        ("sst2", {"suite__train_sizes": (-5,)}, r"train_sizes=\(-5,\) .*below 0"),
         (
             "aux_lm_weight",
             {"suite__train_sizes": ()},
-            ["train_sizes is empty", "'aux_lm_weight'"],
+            "train_sizes is empty.*'aux_lm_w",
         ),
-        (
-            "sst2",
-            {"suite__compare": "train_sizes", "suite__train_sizes": ()},
-            ["train_sizes is empty", "'train_sizes'"],
-        ),
+        ("sst2", SIZES | {"suite__train_sizes": ()}, "is empty.*'train_sizes'"),
         (
             "layer_transfer",
-            {"suite__train_sizes": (100,)},
-            [
-                "train_sizes=(100,) does nothing",
-                "'layer_transfer'",
-                "set that to 'train_s",
-            ],
+            {"suite__train_sizes": (9,)},
+            "does noth.* to 'train_sizes'",
         ),
-        ("sst2", {"suite__train_sizes": (100,)}, ["does nothing", "compare=''; leave"]),
+        ("sst2", {"suite__train_sizes": (100,)}, "does nothing .*compare=''; leave"),
         (
             "sst2",
-            {"suite__compare": "train_sizes", "suite__aux_lm_weights": (0.5, 1.0)},
-            ["aux_lm_weights=(0.5, 1.0) does nothing", "set that to 'aux_lm_weight'."],
+            SIZES | {"suite__aux_lm_weights": (1.5,)},
+            "that to 'aux_lm_weight'.$",
         ),
         (
             "aux_lm_weight",
-            {"suite__lstm_init_from": "lstm"},
-            ["lstm_init_from='lstm' does nothing", "set that to 'ablations'."],
+            {"suite__lstm_init_from": "a"},
+            "does noth.* to 'ablations'.$",
         ),
-        (
-            "layer_transfer",
-            {"transfer_layers": "3"},
-            ["transfer_layers='3'", "'layer_transfer'"],
-        ),
-        ("ablations", {"head__aux_lm_weight": 0.0}, ["aux_lm_weight=0", "above 0"]),
-        (
-            "aux_lm_weight",
-            {"data__max_train_examples": 9},
-            ["max_train_examples=9", "'aux_lm_weight'", "config.suite.train_sizes"],
-        ),
-        (
-            "sst2",
-            {"suite__compare": "train_sizes", "data__max_train_examples": 9},
-            ["max_train_examples=9", "'train_sizes'", "config.suite.train_sizes"],
-        ),
-        ("sst2", {"train__num_steps": 5}, ["num_epochs=3.0", "num_steps=5"]),
+        ("layer_transfer", {"transfer_layers": "3"}, "layers='3', .*'layer_transfer'"),
+        ("ablations", {"head__aux_lm_weight": 0.0}, "aux_lm_weight=0, .*above 0"),
+        ("aux_lm_weight", {"data__max_train_examples": 9}, "=9, .* in config.suite.tr"),
+        ("sst2", SIZES | {"data__max_train_examples": 9}, "=9, .* in config.suite.tra"),
+        # a task of one's own
+        ("custom", {"custom__head": "x"}, r"custom\.head='x' .*similarity"),
+        ("custom", {"custom__labels": ((0,), 1)}, r"labels\[0\]=\(0,\) must be text"),
+        ("custom", {"custom__text": ("a,,b",)}, r"text=\('a', '', 'b'\) .*different"),
+        ("custom", {"custom__text": ("a", "a")}, r"text=\('a', 'a'\) .*different"),
+        ("custom", {"custom__score_range": (5, 0)}, r"score_range=\(5, 0\) .*lowest"),
+        ("custom", {"custom__score_range": (5.0,)}, r"=\(5\.0,\) must be a tuple of 2"),
+        ("custom", {"custom__score_range": ("a", "b")}, r"range\[0\]='a' .*a number"),
+        ("custom", {"data__max_test_examples": -1}, "max_test_examples=-1"),
+        ("custom", {"data__dev_fraction": 1.0}, r"=1\.0 must lie in \[0, 1\)"),
+        ("custom", {"data__dev_fraction": 0.1, "data__dev": "d.csv"}, "'d.csv' names"),
+        ("custom", {"data__folds": 5, "data__dev": "d.csv"}, "folds=5 holds .*'d.csv"),
+        ("custom", {"data__folds": 5, "data__dev_fraction": 0.1}, "5 does not go with"),
+        ("custom", {"data__folds": 1}, "folds=1 must be 0, or at least 2"),
+        ("custom", {"data__folds": 5, "data__fold": 6}, "6 is none of .*folds=5 is"),
+        ("custom", {"data__fold": 1}, "fold=1 is none of the parts"),
+        ("sst2", {"data__folds": 5}, "folds=5 divides the training file of a task"),
+        ("sst2", {"data__dev_fraction": 0.1}, "=0.1 divides the training file of a"),
     ],
     ids=str,
 )
-def test_impossible_fine_tunings_are_refused_by_name(preset, overrides, parts):
-    with pytest.raises(ValueError) as error:
+def test_impossible_fine_tunings_are_refused_by_name(preset, overrides, message):
+    with pytest.raises(UserError, match=message):
         resolve(preset, **{"init_from": "run", **overrides})
-    for part in parts:
-        assert part in str(error.value)
-
-
-# --- a task of one's own ------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("flag", "names"),
-    [
-        ("title", ("title",)),
-        ("title,body", ("title", "body")),
-        ("('title', 'body')", ("title", "body")),
-        ("0,1", ("0", "1")),
-        ("()", ()),
-        ("", ()),
-    ],
-)
-def test_names_may_be_written_with_and_without_brackets(flag, names):
-    keys = ("text", "choices", "labels", "metrics", "class_weights")
-    custom = resolve(
-        "custom", *(f"custom.{key}={flag}" for key in keys), init_from="run"
-    ).custom
-    assert [getattr(custom, key) for key in keys] == [names] * 5
-
-
-@pytest.mark.parametrize(("flag", "range"), [("1,5", (1, 5)), ("(0.0, 2.5)", (0, 2.5))])
-def test_score_range_may_be_written_with_and_without_brackets(flag, range):
-    assert (
-        resolve(
-            "custom", f"custom.score_range={flag}", init_from="run"
-        ).custom.score_range
-        == range
-    )
-
-
-@pytest.mark.parametrize(
-    ("overrides", "parts"),
-    [
-        ({"custom__labels": ((0,), 1)}, ["custom.labels[0]=(0,)", "text"]),
-        ({"custom__text": ("a,,b",)}, ["text=('a', '', 'b')", "different"]),
-        ({"custom__text": ("a", "a")}, ["text=('a', 'a')", "different"]),
-        ({"custom__score_range": (5, 0)}, ["score_range=(5, 0)", "lowest"]),
-        ({"custom__score_range": (5.0,)}, ["score_range=(5.0,)", "tuple of 2"]),
-        ({"custom__score_range": ("a", "b")}, ["score_range[0]='a'", "a number"]),
-        ({"data__max_test_examples": -1}, ["max_test_examples=-1"]),
-        ({"data__dev_fraction": 1.0}, ["dev_fraction=1.0", "must lie in [0, 1)"]),
-        ({"data__dev_fraction": 0.1, "data__dev": "d.csv"}, ["'d.csv' names one"]),
-        ({"data__folds": 5, "data__dev": "d.csv"}, ["folds=5 holds", "'d.csv' names"]),
-        ({"data__folds": 5, "data__dev_fraction": 0.1}, ["folds=5 does not go with"]),
-        ({"data__folds": 1}, ["folds=1", "must be 0, or at least 2"]),
-        ({"data__folds": 5, "data__fold": 6}, ["fold=6 is none of", "folds=5 is"]),
-        ({"data__fold": 1}, ["fold=1 is none of the parts"]),
-        ({"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'", "whole"]),
-        ({"data__seq_len_buckets": (0, 8)}, ["seq_len_buckets=(0, 8)"]),
-    ],
-    ids=str,
-)
-def test_impossible_custom_tasks_are_refused_by_name(overrides, parts):
-    with pytest.raises(ValueError) as error:
-        resolve("custom", init_from="run", **overrides)
-    for part in parts:
-        assert part in str(error.value)
-
-
-@pytest.mark.parametrize("key", ["dev_fraction=0.1", "folds=5"])
-def test_rows_of_published_tasks_are_not_held_out(key):
-    with pytest.raises(ValueError, match=rf"{key} divides the training file of a task"):
-        resolve("sst2", f"data.{key}", init_from="run")
-
-
-def test_longest_sequence_is_the_models_unless_set():
-    assert resolve("custom", init_from="run").data.longest(512) == 512
-    assert (
-        resolve("custom", "data.max_seq_len=100", init_from="run").data.longest(512)
-        == 100
-    )
 
 
 # --- the variants that a suite compares ---------------------------------------------
@@ -364,19 +278,30 @@ def named(config, num_layers=12):
     }
 
 
+NONE = {"transfer_layers": "none"}
+TWO = {"suite__compare": "scratch"}
+CURVE = SIZES | {"suite__train_sizes": (100, 0, 2000)}
+BY_SIZE = {
+    "all": {},
+    "size2000": {"data.max_train_examples": 2000},
+    "size100": {"data.max_train_examples": 100},
+}
+
+
 @pytest.mark.parametrize(
-    ("compare", "layers", "expected"),
+    ("overrides", "expected"),
     [
-        ("", "all", {"pretrained": {}}),
-        ("", "3", {"pretrained": {}}),
-        ("", "none", {"scratch": {}}),
-        ("scratch", "all", {"pretrained": {}, "scratch": {"transfer_layers": "none"}}),
-        ("scratch", "none", {"scratch": {}}),
+        ({}, {"pretrained": {}}),
+        ({"transfer_layers": "3"}, {"pretrained": {}}),
+        (NONE, {"scratch": {}}),
+        (TWO, {"pretrained": {}, "scratch": NONE}),
+        (TWO | NONE, {"scratch": {}}),
+        *((CURVE | {"transfer_layers": n}, BY_SIZE) for n in ("all", "3", "none")),
     ],
+    ids=str,
 )
-def test_one_run_or_two_are_named_by_their_start(compare, layers, expected):
-    config = configured(suite__compare=compare, transfer_layers=layers)
-    assert named(config) == expected
+def test_runs_are_named_by_their_start_or_number_of_examples(overrides, expected):
+    assert [*named(configured(**overrides)).items()] == [*expected.items()]
 
 
 def test_ablations_are_the_lines_of_table_5():
@@ -422,25 +347,11 @@ def test_each_lambda_is_paired_with_each_size_the_largest_first():
     }
 
 
-@pytest.mark.parametrize("layers", ["all", "3", "none"])
-def test_a_learning_curve_has_each_number_of_training_examples(layers):
-    config = configured(
-        transfer_layers=layers,
-        suite__compare="train_sizes",
-        suite__train_sizes=(100, 0, 2000),
-    )
-    assert named(config) == {
-        "all": {},
-        "size2000": {"data.max_train_examples": 2000},
-        "size100": {"data.max_train_examples": 100},
-    }
-
-
 @pytest.mark.parametrize(
     ("preset", "overrides"),
     [
         ("sst2", {}),
-        ("sst2", {"suite__compare": "train_sizes"}),
+        ("sst2", SIZES),
         ("ablations", {"suite__lstm_init_from": "runs/lstm"}),
         ("aux_lm_weight", {}),
     ],

@@ -1,6 +1,7 @@
 """Keys are described by their fields, for help and the page of keys."""
 
 import dataclasses
+import functools
 import importlib.util
 from typing import Annotated, Literal
 
@@ -16,6 +17,8 @@ spec = importlib.util.spec_from_file_location(
 )
 make_configuration = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(make_configuration)
+# Two tests describe the keys of all jobs, which takes seconds.
+described = make_configuration.describe_keys = functools.cache(describe_keys)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +81,7 @@ def test_values_are_listed_with_their_comments():
 
 @pytest.mark.parametrize("job", JOBS)
 def test_every_key_has_a_comment(job):
-    keys = describe_keys(JOBS[job].config_class())
+    keys = described(JOBS[job].config_class())
     assert [each.key.name for each in keys if not each.comment] == []
 
 

@@ -1,10 +1,12 @@
 import json
+import re
 
 import pytest
 from tiny_run import load_config
 
 from gpt1_jax.config import load
 from gpt1_jax.config.checks import split_paths
+from gpt1_jax.errors import UserError
 
 ACCELERATORS = ("paper_h200", "paper_h100x8", "paper_v5e_16")
 PRESETS = (
@@ -49,105 +51,96 @@ def test_the_default_is_the_recipe_of_the_paper():
     assert resolve("paper_1m").train.num_steps == 1_000_000
 
 
+UPDATES = {"train__num_epochs": 0.0}  # whose number is given instead of epochs
+SGD = {"optimizer__name": "sgd"}
+NO_ARGUMENTS = (
+    *("0.9", "momentum", "momentum=f(0)", "momentum=", "momentum=1,momentum=2"),
+    *("**{'momentum': 1}", "momentum=1)(x=2", "momentum=1)+(2"),
+)
+
+
 @pytest.mark.parametrize(
-    ("overrides", "parts"),
+    ("overrides", "message"),
     [
-        ({"distributed__heartbeat_seconds": 5}, ["heartbeat_seconds=5", "at least 10"]),
-        ({"distributed__stuck_minutes": -1.0}, ["stuck_minutes=-1.0"]),
-        ({"tokenizer__kind": "bert"}, ["tokenizer.kind='bert'", "gpt1"]),
-        ({"tokenizer__kind": "gpt1"}, ["tokenizer.path", "finetune-transformer-lm"]),
-        ({"tokenizer__kind": "huggingface"}, ["tokenizer.path", "hf://ORG/NAME"]),
-        ({"data__source": "web"}, ["data.source='web'", "tfds"]),
-        ({"data__source": "text"}, ["data.train=PATHS"]),
-        ({"data__source": "tfds"}, ["NAME:SPLIT"]),
-        ({"data__source": "tokens"}, ["needs --config.data.train=FILES"]),
+        ({"distributed__heartbeat_seconds": 5}, "heartbeat_seconds=5 .*at least 10"),
+        ({"distributed__stuck_minutes": -1.0}, "stuck_minutes=-1.0"),
+        ({"tokenizer__kind": "bert"}, "tokenizer.kind='bert' .*gpt1"),
+        ({"tokenizer__kind": "gpt1"}, "tokenizer.path.*finetune-transformer-lm"),
+        ({"tokenizer__kind": "huggingface"}, "tokenizer.path.*hf://ORG/NAME"),
+        ({"data__source": "web"}, "data.source='web' .*tfds"),
+        ({"data__source": "text"}, "data.train=PATHS"),
+        ({"data__source": "tfds"}, "NAME:SPLIT"),
+        ({"data__source": "tokens"}, "needs --config.data.train=FILES"),
         (
             {"data__source": "tokens", "data__train": "a.bin"},
-            ["needs the tokenizer that made them: --config.tokenizer.kind"],
+            "the tokenizer that made th",
         ),
-        ({"data__train": "a.txt"}, ["data.train='a.txt'", "source=text"]),
+        ({"data__train": "a.txt"}, "data.train='a.txt'.* source=text"),
         *(
             (
                 {"data__document_separator": "--", **source},
-                ["document_separator='--'", "does not read it; leave it empty"],
+                "document_separator='--'.*does not read it; leave it empty",
             )
             for source in (
                 {"data__source": "builtin"},
                 {"data__source": "tfds", "data__train": "a:b"},
             )
         ),
-        ({"data__valid_fraction": 1.0}, ["valid_fraction=1.0"]),
-        ({"optimizer__name": ""}, ["optimizer.name is empty", "released_adam"]),
+        ({"data__valid_fraction": 1.0}, "valid_fraction=1.0"),
+        ({"optimizer__name": ""}, "optimizer.name is empty.*released_adam"),
         (
-            {"optimizer__arguments": "momentum=0.9"},
-            ["arguments='momentum=0.9'", "released_adam", "takes none"],
+            {"optimizer__arguments": "a=0.9"},
+            "arguments='a=0.9'.*released_adam.*takes none",
         ),
         *(
             (
-                {"optimizer__name": "sgd", "optimizer__arguments": arguments},
-                [
-                    f"arguments={arguments!r}",
-                    "NAME=VALUE",
-                    "momentum=0.9,nesterov=True",
-                ],
+                SGD | {"optimizer__arguments": given},
+                f"arguments={re.escape(repr(given))}.*NAME=VALUE.*0.9,nesterov=True",
             )
-            for arguments in (
-                "0.9",
-                "momentum",
-                "momentum=f(0)",
-                "momentum=",
-                "momentum=1,momentum=2",
-                "**{'momentum': 1}",
-                "momentum=1)(x=2",
-                "momentum=1)+(2",
-            )
+            for given in NO_ARGUMENTS
         ),
         (
             {"optimizer__name": "lion", "optimizer__arguments": "b2=0.9"},
-            ["arguments='b2=0.9'", "set --config.optimizer.b2 instead"],
+            "arguments='b2=0.9'.*set --config.optimizer.b2 instead",
         ),
-        ({"optimizer__schedule": "x"}, ["schedule='x'", "cosine_after_warmup"]),
-        ({"optimizer__b2": 1.0}, ["optimizer.b2=1.0"]),
-        ({"optimizer__learning_rate": 0.0}, ["learning_rate=0.0", "positive"]),
-        ({"train__num_steps": 10}, ["num_epochs=100.0", "num_steps=10", "one of them"]),
-        ({"train__num_epochs": 0.0}, ["num_epochs=0.0", "one of them"]),
+        ({"optimizer__schedule": "x"}, "schedule='x' .*cosine_after_warmup"),
+        ({"optimizer__b2": 1.0}, "optimizer.b2=1.0"),
+        ({"optimizer__learning_rate": 0.0}, "learning_rate=0.0 .*positive"),
+        ({"train__num_steps": 10}, "num_epochs=100.0.*num_steps=10.*one of them"),
+        (UPDATES, "num_epochs=0.0.*one of them"),
+        ({"train__num_epochs": 1e26}, r"num_epochs=1e\+26.*2,147,483,647"),
         (
-            {"train__num_steps": 0, "train__num_epochs": 1e26},
-            ["num_epochs=1e+26", "2,147,483,647"],
-        ),
-        (
-            {"train__num_epochs": 0.0, "train__num_steps": 30},
-            ["num_steps=30", "--config.optimizer.warmup_steps=3"],
+            UPDATES | {"train__num_steps": 30},
+            "steps=30.*--config.optimizer.warmup_steps=3",
         ),
         (
-            {
-                "train__num_epochs": 0.0,
+            UPDATES
+            | {
                 "train__num_steps": 10,
                 "optimizer__warmup_steps": 0,
                 "optimizer__warmup_fraction": 0.95,
                 "optimizer__schedule": "cosine_after_warmup",
             },
-            ["within config.optimizer.warmup_fraction=0.95", "warmup_steps=1"],
+            "within config.optimizer.warmup_fraction=0.95.*warmup_steps=1",
         ),
-        ({"train__batch_size": 10, "train__accumulation_steps": 4}, ["=10", "=4"]),
-        ({"train__matmul_precision": "x"}, ["matmul_precision='x'", "highest"]),
-        ({"eval__every_steps": 0}, ["eval.every_steps=0"]),
-        ({"eval__sample_top_k": -1}, ["sample_top_k=-1"]),
-        ({"checkpoint__keep_latest": 1}, ["keep_latest=1", "2"]),
-        ({"seed": -1}, ["seed=-1"]),
-        ({"init_optimizer": True}, ["init_optimizer=True", "init_from=FOLDER"]),
-        ({"step": "8"}, ["step='8'", "--config.init_from=FOLDER"]),
+        ({"train__batch_size": 10, "train__accumulation_steps": 4}, "=10 must .*=4"),
+        ({"train__matmul_precision": "x"}, "matmul_precision='x' .*highest"),
+        ({"eval__every_steps": 0}, "eval.every_steps=0"),
+        ({"eval__sample_top_k": -1}, "sample_top_k=-1"),
+        ({"checkpoint__keep_latest": 1}, "keep_latest=1 .*2"),
+        ({"seed": -1}, "seed=-1"),
+        ({"init_optimizer": True}, "init_optimizer=True.*init_from=FOLDER"),
+        ({"step": "8"}, "step='8'.*--config.init_from=FOLDER"),
         (
             {"init_from": "run", "tokenizer__path": "saved"},
-            ["init_from='run'", "tokenizer.path='saved'"],
+            "init_from='run' and config.tokenizer.path='saved'",
         ),
     ],
+    ids=str,
 )
-def test_impossible_values_are_refused_by_name(overrides, parts):
-    with pytest.raises(ValueError) as error:
+def test_impossible_values_are_refused_by_name(overrides, message):
+    with pytest.raises(UserError, match=message):
         resolve(**overrides)
-    for part in parts:
-        assert part in str(error.value)
 
 
 def test_a_configuration_file_may_list_names_with_commas():
@@ -171,34 +164,33 @@ def section(preset="paper", **overrides):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "parts"),
+    ("overrides", "message"),
     [
-        ({"kind": "gru"}, ["model.kind='gru'", "transformer, lstm"]),
-        ({"embed_dim": 100, "num_heads": 12}, ["embed_dim=100", "108"]),
-        ({"num_layers": 0}, ["num_layers=0", "positive"]),
-        ({"max_seq_len": 1}, ["max_seq_len=1", "at least 2"]),
-        ({"max_seq_len": 2**31}, ["max_seq_len=2147483648", "at most 2,147,483,647"]),
-        ({"embed_dim": 2**63}, ["embed_dim=9223372036854775808", "at most"]),
-        ({"attn_dropout": 1.0}, ["attn_dropout=1.0", "[0, 0.99999]"]),
-        ({"embed_dropout": 0.999999}, ["=0.999999", "round to 1", "[0, 0.99999]"]),
-        ({"resid_dropout": -0.1}, ["resid_dropout=-0.1", "[0, 0.99999]"]),
-        ({"dtype": "float16"}, ["model.dtype='float16'", "bfloat16"]),
-        ({"layer_loop": "while"}, ["layer_loop='while'", "scan"]),
-        ({"embed_dropout_on": "x"}, ["embed_dropout_on='x'", "matrix"]),
-        ({"softmax_rows": "x"}, ["softmax_rows='x'", "tokens+positions"]),
-        ({"kind": "lstm", "lstm_units": 0}, ["lstm_units=0", "positive"]),
-        ({"kind": "lstm", "embed_dim": 0}, ["embed_dim=0", "positive"]),
+        ({"kind": "gru"}, "model.kind='gru' .*transformer, lstm"),
+        ({"embed_dim": 100, "num_heads": 12}, "embed_dim=100.*108"),
+        ({"num_layers": 0}, "num_layers=0 .*positive"),
+        ({"max_seq_len": 1}, "max_seq_len=1 .*at least 2"),
+        ({"max_seq_len": 2**31}, "max_seq_len=2147483648 .*at most 2,147,483,647"),
+        ({"embed_dim": 2**63}, "embed_dim=9223372036854775808 .*at most"),
+        ({"attn_dropout": 1.0}, r"attn_dropout=1.0 .*\[0, 0.99999\]"),
+        ({"embed_dropout": 0.999999}, r"=0.999999 .*\[0, 0.99999\].*round to 1"),
+        ({"resid_dropout": -0.1}, r"resid_dropout=-0.1 .*\[0, 0.99999\]"),
+        ({"dtype": "float16"}, "model.dtype='float16' .*bfloat16"),
+        ({"layer_loop": "while"}, "layer_loop='while' .*scan"),
+        ({"embed_dropout_on": "x"}, "embed_dropout_on='x' .*matrix"),
+        ({"softmax_rows": "x"}, r"softmax_rows='x' .*tokens\+positions"),
+        ({"kind": "lstm", "lstm_units": 0}, "lstm_units=0 .*positive"),
+        ({"kind": "lstm", "embed_dim": 0}, "embed_dim=0 .*positive"),
         (
             {"kind": "lstm", "softmax_rows": "tokens+positions"},
-            ["no position embeddings", "--config.model.softmax_rows=tokens"],
+            "no position embeddings.*--config.model.softmax_rows=tokens",
         ),
     ],
+    ids=str,
 )
-def test_impossible_models_are_refused_by_name(overrides, parts):
-    with pytest.raises(ValueError) as error:
+def test_impossible_models_are_refused_by_name(overrides, message):
+    with pytest.raises(UserError, match=message):
         section(**overrides)
-    for part in parts:
-        assert part in str(error.value)
 
 
 def test_sizes_go_up_to_the_largest_index_of_an_array():

@@ -60,16 +60,24 @@ def tokens(config):
 # --- the value ------------------------------------------------------------------
 
 
-@HEADS
+@pytest.mark.parametrize(
+    "head",
+    [JUDGED_TOGETHER, CHOICES, JUDGED_TOGETHER._replace(extract_token=EXTRACT - 1)],
+    ids=["together", "choices", "at the delimiter"],
+)
 def test_logits_are_a_linear_map_of_the_state_at_the_extract_token(
     config, tokens, head
 ):
-    """Eq. 3 by hand: of the sum over the sequences, or of each one."""
+    """Eq. 3 by hand: of the sum over the sequences, or of each one.
+
+    The extract token is the head's own, not guessed from the vocabulary.
+    """
     params = params_of(config, head)
     logits, output = apply(config, head, params, tokens)
     assert output.hidden.shape == (10, 12, 32)
     hidden = np.asarray(output.hidden, np.float64).reshape(5, 2, 12, 32)
-    places = (tokens == EXTRACT).argmax(-1)
+    places = (tokens == head.extract_token).argmax(-1)
+    assert (places > 0).all()
     pooled = np.take_along_axis(hidden, places[..., None, None], 2)[:, :, 0]
     kernel, bias = (np.asarray(params["head"][n], float) for n in ("kernel", "bias"))
     if head.per_choice:
@@ -106,28 +114,6 @@ def test_pooled_at_the_first_extract_token(config, tokens, head):
     assert largest_difference(logits, logits_of(config, head, other)) > 1e-2
 
 
-@HEADS
-def test_more_padding_changes_nothing(config, tokens, head):
-    padded = np.pad(tokens, ((0, 0), (0, 0), (0, 4)))
-    difference = largest_difference(
-        logits_of(config, head, tokens), logits_of(config, head, padded)
-    )
-    assert difference < 1e-6
-
-
-def test_extract_token_is_the_heads_own(config, tokens):
-    """Not guessed from the vocabulary: a head may read at another token."""
-    head = JUDGED_TOGETHER._replace(extract_token=EXTRACT - 1)  # the delimiter
-    params = params_of(config, head)
-    logits, output = apply(config, head, params, tokens)
-    hidden = np.asarray(output.hidden, np.float64).reshape(5, 2, 12, 32)
-    places = (tokens == EXTRACT - 1).argmax(-1)
-    assert (places > 0).all()
-    pooled = np.take_along_axis(hidden, places[..., None, None], 2)[:, :, 0].sum(1)
-    expected = pooled @ params["head"]["kernel"] + params["head"]["bias"]
-    np.testing.assert_allclose(logits, expected, atol=2e-6)
-
-
 def test_judged_together_is_the_sum_of_the_sequences(config, tokens):
     """Not their mean: the logits of each alone add up, but for one bias."""
     both = logits_of(config, JUDGED_TOGETHER, tokens)
@@ -136,15 +122,6 @@ def test_judged_together_is_the_sum_of_the_sequences(config, tokens):
     )
     bias = np.asarray(params_of(config, JUDGED_TOGETHER)["head"]["bias"])
     np.testing.assert_allclose(both, one + other - bias, atol=5e-6)
-
-
-def test_judged_together_does_not_depend_on_the_order(config, tokens):
-    swapped = tokens[:, ::-1]
-    difference = largest_difference(
-        logits_of(config, JUDGED_TOGETHER, tokens),
-        logits_of(config, JUDGED_TOGETHER, swapped),
-    )
-    assert difference < 1e-6
 
 
 def test_choices_permuted_permute_the_logits(tiny):
@@ -237,27 +214,10 @@ def test_initial_head_is_normal_with_bias_zero(tiny):
     assert largest_difference(kernel, other["head"]["kernel"]) > 0.01
 
 
-def test_initial_decoder_is_that_of_pretraining(config):
-    params = init_params(config, CHOICES, jax.random.key(0))
-    expected = jax.eval_shape(
-        lambda key: language_model.init_params(config, key), jax.random.key(0)
-    )
-    shapes = [
-        jax.tree.map(lambda leaf: leaf.shape, tree)
-        for tree in (params["transformer"], expected)
-    ]
-    assert shapes[0] == shapes[1]
-    assert float(params["transformer"]["wte"][-3:].std()) == pytest.approx(
-        0.02, rel=0.3
-    )
-
-
 @pytest.mark.parametrize(
     ("head", "count"),
     [
         (Head(2, True, 0.1, 40480), 116_537_857),
-        (Head(2, False, 0.1, 40480), 116_538_626),
-        (Head(3, False, 0.1, 40480), 116_539_395),
         (Head(6, False, 0.1, 40480), 116_541_702),
     ],
     ids=str,

@@ -1,5 +1,6 @@
 """Finished fine-tuned runs, read back from their folders."""
 
+import copy
 import dataclasses
 import json
 import shutil
@@ -7,29 +8,16 @@ import shutil
 import numpy as np
 import pytest
 from etils import epath
-from made_up_runs import SIZES, finished_result
-from tiny_run import load_config
+from made_up_runs import finished_result, write_finished
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.finetuning.results import predictions_file, read_errors, read_finished
-from gpt1_jax.formats import RUN_FOLDER
 from gpt1_jax.runs.run_folder import find_folders
 from gpt1_jax.tasks.metrics import METRICS, Metric
 from gpt1_jax.tasks.task import Example, Inputs, Target, Task
 
-
-def write_run(folder, results=True, **overrides):
-    """The files that are read of a run."""
-    folder.mkdir(parents=True)
-    config = load_config("sst2", file="finetune", init_from="run", **overrides)
-    values = config.to_dict()
-    values["model"] |= SIZES
-    (folder / "config.json").write_text(json.dumps({**RUN_FOLDER.stamp(), **values}))
-    if results:
-        result = finished_result("sst2", 0.5)
-        (folder / "results.json").write_text(json.dumps(result))
-    return epath.Path(folder)
+RESULT = finished_result("sst2", 0.5)
 
 
 def find_finished(folder):
@@ -72,7 +60,9 @@ def test_a_run_says_how_much_was_transferred(finetuned, model, named, layers, wh
 def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
     assert read_finished(epath.Path(tmp_path / "nothing")) is None
     assert read_finished(epath.Path(pretrained)) is None
-    assert read_finished(write_run(tmp_path / "began", results=False)) is None
+    began = epath.Path(write_finished(tmp_path / "began"))
+    (began / "results.json").unlink()
+    assert read_finished(began) is None
     other = shutil.copytree(pretrained, tmp_path / "other")
     (other / "results.json").write_text("{}")  # as zero-shot evaluation writes them
     assert read_finished(epath.Path(other)) is None
@@ -80,19 +70,8 @@ def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
     assert read_finished(epath.Path(other)) is None
 
 
-def test_runs_are_found_at_any_depth_sorted(tmp_path):
-    for name in ("b/c", "a/rte/full-seed0"):
-        write_run(tmp_path / "runs" / "x" / name)
-    write_run(tmp_path / "runs" / "began", results=False)
-    found = find_finished(tmp_path / "runs")
-    names = [str(run.folder.relative_to(tmp_path / "runs")) for run in found]
-    assert names == ["x/a/rte/full-seed0", "x/b/c"]
-    (alone,) = find_finished(tmp_path / "runs" / "x" / "b" / "c")
-    assert alone == found[1]
-
-
 def test_a_damaged_file_is_named(tmp_path):
-    folder = write_run(tmp_path / "run")
+    folder = write_finished(tmp_path / "run")
     (folder / "results.json").write_text("{")
     with pytest.raises(ValueError, match=r"run/results\.json cannot be read"):
         find_finished(tmp_path)
@@ -115,44 +94,47 @@ def test_a_damaged_file_is_named(tmp_path):
     ],
 )
 def test_scores_of_another_kind_are_named(tmp_path, place, value):
-    folder = write_run(tmp_path / "run")
-    results = finished_result("sst2", 0.5)
+    results = copy.deepcopy(RESULT)
     *section, key = place.split("/")
     (results[section[0]] if section else results)[key] = value
-    (folder / "results.json").write_text(json.dumps(results))
+    write_finished(tmp_path / "run", result=results)
     with pytest.raises(UserError, match=r"run/results\.json holds .*damaged"):
         find_finished(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("metric", "value"), [("mse", 42.0), ("mse", -1e9), ("spearman", None)]
+    "change",
+    [
+        {"dev": {**RESULT["dev"], "mse": 42.0}},
+        {"dev": {**RESULT["dev"], "mse": -1e9}},
+        {"dev": {**RESULT["dev"], "spearman": None}},
+        {"test": {"n": 9, "scores": None}},  # a split without labels
+    ],
 )
-def test_scores_of_a_metrics_own_range_are_read(tmp_path, monkeypatch, metric, value):
+def test_scores_of_a_metrics_own_range_or_none_are_read(tmp_path, monkeypatch, change):
     monkeypatch.setitem(METRICS, "mse", Metric(lambda p, y: 1.0))
-    folder = write_run(tmp_path / "run")
-    results = finished_result("sst2", 0.5)
-    results["dev"][metric] = value
-    (folder / "results.json").write_text(json.dumps(results))
-    assert find_finished(tmp_path)[0].result == results
+    write_finished(tmp_path / "run", result=RESULT | change)
+    assert find_finished(tmp_path)[0].result == RESULT | change
 
 
-def test_a_test_split_without_labels_has_no_scores(tmp_path):
-    folder = write_run(tmp_path / "run")
-    results = finished_result("sst2", 0.5, test={"n": 9, "scores": None})
-    (folder / "results.json").write_text(json.dumps(results))
-    assert find_finished(tmp_path)[0].result == results
+def custom(**target):
+    return Task("custom", "Custom", Inputs("single", ("text",)), Target(**target))
+
+
+def numbered(labels):
+    """Examples with these labels."""
+    return [
+        Example((f"text {n}",), (), label, "", "", "", n)
+        for n, label in enumerate(labels)
+    ]
 
 
 def test_errors_begin_with_the_most_confident(tmp_path):
     folder = epath.Path(tmp_path)
-    target = Target(labels=("a", "b", "c"))
-    task = Task("custom", "Custom", Inputs("single", ("text",)), target)
+    task = custom(labels=("a", "b", "c"))
     assert read_errors(folder, "dev", task) == []
     labels = [(0, 1), (0, 0), (2, 1), (1, None)]  # true, predicted
-    examples = [
-        Example((f"text {n}",), (), true, "", "", "", n)
-        for n, (_, true) in enumerate(labels)
-    ]
+    examples = numbered([true for _, true in labels])
     shares = np.array([[0.5, 0.3, 0.2], [1, 0, 0], [0, 0.1, 0.9], [0, 1, 0]])
     answers, file = [each for each, _ in labels], predictions_file(folder, "dev")
     write_predictions(file, task, examples, answers, shares, with_text=True)
@@ -171,8 +153,7 @@ def test_errors_begin_with_the_most_confident(tmp_path):
 
 
 def test_errors_of_several_labels_are_as_sure_as_the_surest_wrong_answer(tmp_path):
-    target = Target(labels=("a", "b"), multilabel=True)
-    task = Task("custom", "Custom", Inputs("single", ("text",)), target)
+    task = custom(labels=("a", "b"), multilabel=True)
     folder = epath.Path(tmp_path)
     rows = [
         {"id": "0", "prediction": ["a"], "label": ["b"], "probabilities": (0.7, 0.1)},
@@ -192,12 +173,8 @@ def test_errors_of_several_labels_are_as_sure_as_the_surest_wrong_answer(tmp_pat
 
 
 def test_errors_of_scores_begin_with_the_farthest_off(tmp_path):
-    target = Target(score_range=(0.0, 5.0))
-    task = Task("custom", "Custom", Inputs("single", ("text",)), target)
-    examples = [
-        Example((f"text {n}",), (), true, "", "", "", n)
-        for n, true in enumerate([1.0, 2.0, 5.0])
-    ]
+    task = custom(score_range=(0.0, 5.0))
+    examples = numbered([1.0, 2.0, 5.0])
     folder = epath.Path(tmp_path)
     write_predictions(predictions_file(folder, "dev"), task, examples, [1.5, 2.0, 3.0])
     found = read_errors(folder, "dev", task)

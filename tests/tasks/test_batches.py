@@ -9,7 +9,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny_tasks import finetune_config
 
-from gpt1_jax.data.windows import read_ahead
 from gpt1_jax.finetuning.heads import classification_loss
 from gpt1_jax.finetuning.steps import Batch, make_batch
 from gpt1_jax.tasks.batches import (
@@ -125,27 +124,11 @@ def test_batch_is_padded_at_the_end_with_zeros():
         [[7, 8, 9, 0], [5, 0, 0, 0]],
         [[1, 2, 0, 0], [3, 4, 6, 0]],
     ]
+    assert encoded.lengths.tolist() == [[3, 1], [2, 3]]
     assert batch.lengths.tolist() == [[2, 3], [3, 1], [2, 3]]
     assert batch.targets.tolist() == [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     dtypes = (batch.tokens.dtype, batch.lengths.dtype, batch.targets.dtype)
     assert dtypes == (np.int32, np.int32, np.float32)
-
-
-@few
-@given(lengths=lengths_of_examples)
-@example(lengths=[[MAX_SEQ_LEN]])
-def test_examples_give_every_sequence_back(lengths):
-    encoded = examples_of(lengths)
-    assert len(encoded) == len(lengths)
-    assert encoded.num_seqs == len(lengths[0])
-    assert encoded.lengths.tolist() == lengths
-    batch = Batch(**encoded.batch(np.arange(len(lengths)), MAX_SEQ_LEN))
-    assert batch.lengths.tolist() == lengths
-    assert numbers(batch) == list(range(len(lengths)))
-    for row, sequences in zip(batch.tokens, sequences_of(lengths), strict=True):
-        for tokens, sequence in zip(row, sequences, strict=True):
-            assert tokens[: len(sequence)].tolist() == sequence.tolist()
-            assert not tokens[len(sequence) :].any()
 
 
 @few
@@ -198,30 +181,21 @@ def test_the_same_examples_are_drawn_in_every_version():
 
 
 @pytest.mark.parametrize(
-    ("length", "padded"),
-    [(1, 4), (4, 4), (5, 8), (8, 8), (9, 16), (16, 16), (17, 24), (24, 24)],
+    ("buckets", "model", "max_seq_len", "lengths"),
+    [
+        ((4, 8, 16), 10, 0, (4, 8, 10)),
+        ((8, 10), 10, 0, (8, 10)),
+        ((512,), 10, 0, (10,)),
+        ((8, 16), 512, 0, (8, 16, 512)),
+        ((8, 16), 512, 100, (8, 16, 100)),
+    ],
 )
-def test_padding_is_to_the_shortest_length_that_holds_all(length, padded):
-    assert padded_length(length, SEQ_LENS) == padded
-
-
-def lengths_to_pad_to(buckets, model_max_seq_len, max_seq_len=0):
-    config = finetune_config(
-        "sst2",
-        {"init_from": "runs/pretrain/tiny"},
-        data__max_seq_len=max_seq_len,
-        data__seq_len_buckets=buckets,
-    )
-    return padded_lengths(config.data, model_max_seq_len)
-
-
-@pytest.mark.parametrize(
-    ("buckets", "lengths"),
-    [((4, 8, 16), (4, 8, 10)), ((8, 10), (8, 10)), ((512,), (10,))],
-)
-def test_padding_never_exceeds_what_the_model_reads(buckets, lengths):
-    assert lengths_to_pad_to(buckets, 10) == lengths
-    assert padded_length(3, lengths) == lengths[0]
+def test_padding_never_exceeds_what_the_model_reads(
+    buckets, model, max_seq_len, lengths
+):
+    data = {"data__seq_len_buckets": buckets, "data__max_seq_len": max_seq_len}
+    config = finetune_config("sst2", {"init_from": "runs/pretrain/tiny"}, **data)
+    assert padded_lengths(config.data, model) == lengths
 
 
 @few
@@ -237,11 +211,6 @@ def test_padding_is_minimal(length, buckets, more):
     assert length <= padded <= longest
     assert padded in (*buckets, longest)
     assert not [size for size in buckets if length <= size < padded]
-
-
-@pytest.mark.parametrize(("max_seq_len", "longest"), [(0, 512), (100, 100)])
-def test_padding_is_that_of_the_configuration(max_seq_len, longest):
-    assert lengths_to_pad_to((8, 16), 512, max_seq_len) == (8, 16, longest)
 
 
 # --- training -------------------------------------------------------------------
@@ -310,25 +279,7 @@ def test_train_batches_are_padded_to_the_bucket_of_their_longest():
     assert padded == {4, 8, 16, 24}
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 4])
-def test_train_batches_of_all_hosts_are_the_global_batch(hosts):
-    """With one padded length, whichever host has the longest example."""
-    lengths = [[3]] * 7 + [[20]]
-    encoded = examples_of(lengths)
-    whole = train_batches(encoded, devices=4)
-    parts = [
-        train_batches(encoded, devices=4, rows=rows) for rows in host_rows(4, hosts)
-    ]
-    holders = set()
-    for step in range(40):
-        together = [part[step] for part in parts]
-        assert len({batch.tokens.shape for batch in together}) == 1
-        assert_same_batch(joined(together), whole[step])
-        holders |= {i for i, batch in enumerate(together) if 7 in numbers(batch)}
-    assert holders == set(range(hosts))
-
-
-@pytest.mark.parametrize("hosts", [1, 2, 4])
+@pytest.mark.parametrize("hosts", [2, 4])
 def test_class_weights_make_the_mean_of_losses_that_of_torch(hosts):
     """Over the batches of all hosts, whatever part of the rows each of them has."""
     torch = pytest.importorskip("torch")
@@ -482,7 +433,9 @@ def test_sizes_are_those_of_the_whole_run(devices, parts, num_seqs):
 
 def test_train_batches_list_real_tokens_unless_told_not_to():
     encoded = examples(10)
-    batch = train_batches(encoded)[3]
+    batches = train_batches(encoded)
+    assert len(batches) == STEPS
+    batch = batches[3]
     flat = batch.tokens.reshape(-1)
     found = batch.real_indices[0][batch.real_indices[0] < len(flat)]
     np.testing.assert_array_equal(flat[found], flat[flat > 0])
@@ -490,17 +443,8 @@ def test_train_batches_list_real_tokens_unless_told_not_to():
 
 
 def test_an_epoch_leaves_out_the_partial_batch():
-    assert train_batches(examples(2490), batch_size=32).steps_per_epoch == 77
+    assert train_batches(examples(95), batch_size=32).steps_per_epoch == 2
     assert train_batches(examples(32), batch_size=32).steps_per_epoch == 1
-
-
-def test_train_batches_are_read_ahead_from_any_step():
-    batches = train_batches(examples(10), num_steps=12)
-    assert len(batches) == 12
-    for step, batch in enumerate(read_ahead(batches, 5), 5):
-        assert isinstance(batch, Batch)
-        assert_same_batch(batch, batches[step])
-    assert step == 11
 
 
 # --- evaluation -----------------------------------------------------------------
@@ -541,7 +485,7 @@ def test_eval_batches_of_equal_lengths_keep_the_order():
     assert [i for chosen, _ in batches for i in chosen] == order
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 4])
+@pytest.mark.parametrize("hosts", [2, 4])
 def test_eval_batches_of_all_hosts_are_the_global_batch(hosts):
     encoded = examples(10)
     whole = all_batches(encoded)

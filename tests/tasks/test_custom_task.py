@@ -1,11 +1,13 @@
 """Tasks of the user's own, and the labels of their training files."""
 
 import dataclasses
-import json
 import os
+import re
 
+import numpy as np
+import pyarrow.parquet
 import pytest
-from tiny_tasks import finetune_config
+from tiny_tasks import finetune_config, write_lines
 
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.batches import EncodedExamples
@@ -45,13 +47,38 @@ def template(text, **overrides):
 def training_file(tmp_path):
     """`training_file(labels)`: a file of JSON lines with these labels; its path."""
 
-    def make(labels, column="label"):
-        path = tmp_path / "train.jsonl"
-        rows = [{"a": f"{i}", "b": "2", column: y} for i, y in enumerate(labels)]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    def make(labels):
+        rows = [{"a": f"{i}", "b": "2", "label": y} for i, y in enumerate(labels)]
+        return write_lines(tmp_path / "train.jsonl", rows)
+
+    return make
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    """`csv_file(text)`: a training file of CSV; its path."""
+
+    def make(text):
+        path = tmp_path / "train.csv"
+        path.write_text(text)
         return path
 
     return make
+
+
+def only_task(train="", **overrides):
+    (task,), _ = select_tasks(custom_config(train, **overrides))
+    return task
+
+
+def load_own(task, path, split="train", **options):
+    paths = {split: str(path)}
+    return load_split(task, split, source="files", directory="", paths=paths, **options)
+
+
+def numbers_of(examples):
+    """Their labels."""
+    return [example.label for example in examples]
 
 
 @pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])
@@ -90,14 +117,10 @@ def test_find_task_is_the_task_of_a_run():
 def test_custom_task_has_the_transform_of_its_head(head, text, choices, transform):
     config = custom_config(head=head, text=text, choices=choices, label="gold")
     (task,), resolved = select_tasks(config)
-    assert (task.name, task.inputs.transform) == ("custom", transform)
-    assert (task.inputs.text, task.inputs.choices, task.target.column) == (
-        text,
-        choices,
-        "gold",
-    )
-    assert (task.target.labels, task.target.score_range) == (LABELS, None)
-    assert task.metrics == ("accuracy",)
+    inputs, target = task.inputs, task.target
+    assert (inputs.text, inputs.choices, inputs.transform) == (text, choices, transform)
+    assert (target.labels, target.score_range) == (LABELS, None)
+    assert (task.name, target.column, task.metrics) == ("custom", "gold", ("accuracy",))
     assert resolved == config
 
 
@@ -110,23 +133,24 @@ def test_custom_task_with_a_score_range_has_scores(head):
     assert resolved == config
 
 
+CHOICES = dict(head="multiple_choice", choices=("c", "d"))
+SCORES = dict(score_range=(0.0, 5.0), labels=())
+
+
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
+        (dict(name="mrpc"), r"custom\.name='mrpc' is the name of one "),
         (dict(head=""), "--config.custom.head: classification, multilabel, s"),
+        # columns of the text
         (dict(text=()), r"text=\(\) names 0 columns; .*'classification' takes 1 or 2"),
-        (
-            dict(text=("a", "b", "c")),
-            r"names 3 columns; .* 1 or 2\. Of more columns, .*template='\{A\} \{B\}'",
-        ),
+        (dict(text=(*"abc",)), r"3 columns; .* 1 or 2\. Of more .*template='\{A\} \{B"),
         (dict(head="similarity", text=("a",)), "'similarity' takes 2"),
         (dict(label="b"), r"label='b' is also a column of the text, .* leave it out"),
-        (
-            dict(template="{c}"),
-            r"template='\{c\}' does not go with .*text=\('a', 'b'\)",
-        ),
+        (dict(template="{c}"), r"template='\{c\}' does not go with .*text=\('a', 'b'"),
         (template("{a}", head="similarity"), "makes 1 texts; .*'similarity' takes 2"),
         (template("{label}", labels=()), "label='label' is also a column"),
+        (template("{a", labels=()), r"template='\{a' cannot be read"),
         (template("{a} so {b"), r"cannot be read \(expected '\}' before end.* double"),
         (template("{a} so b}"), r"cannot be read \(Single '\}' encountered"),
         (template("a ||| {b}"), "each text needs a column in braces"),
@@ -136,98 +160,96 @@ def test_custom_task_with_a_score_range_has_scores(head):
         (template("{a!r}"), "each text needs a column in braces, by its name alone"),
         (dict(choices=("c", "d")), r"choices=\('c', 'd'\) does not go with the head"),
         (dict(head="multiple_choice"), r"choices=\(\) does not go with the head"),
-        (
-            dict(head="multilabel", score_range=(0.0, 5.0)),
-            r"score_range=\(0\.0, 5\.0\) does not go with the head 'multilabel'",
-        ),
+        # labels or scores
         (dict(labels=("yes",)), r"labels=\('yes',\): there must be at least two"),
-        (
-            dict(head="multiple_choice", choices=("c", "d", "e")),
-            r"labels=\('no', 'yes'\) must name each of the columns .*'d', 'e'\)",
-        ),
-        (
-            dict(head="multiple_choice", choices=("c", "d"), score_range=(0.0, 5.0)),
-            r"score_range=\(0\.0, 5\.0\) does not go with the head",
-        ),
-        (
-            dict(class_weights=("1", "2", "3")),
-            r"'1,2,3' has 3 weights; .* of the 2 labels in their order: 'no', 'yes'",
-        ),
+        (CHOICES | {"choices": (*"cde",)}, "labels=.* must name each of .*'c', 'd'"),
+        (CHOICES | SCORES, "score_range=.* does not go with the head 'multiple_cho"),
+        (SCORES | {"head": "multilabel"}, r"does not go with the head 'multilabel'"),
+        (SCORES | {"score_range": (0.0, 1e6)}, r"config\.head\.score_loss=regression"),
+        (SCORES | {"calibrate": True}, "calibrate=True is for the pro"),
+        (dict(positive="maybe"), "'maybe' is none of the labels 'no' and 'yes'"),
+        (dict(positive="a", labels=(*"abc",)), "positive='a' is for a classification"),
+        (dict(positive="no", head="multilabel"), "positive='no' is for a classificat"),
+        # weights of labels
+        (dict(class_weights=(*"123",)), "'1,2,3' has 3 .* of the 2 labels .*'no',"),
         (dict(class_weights=("1", "0")), "has '0', which is not a number above 0"),
         (dict(class_weights=("1", "inf")), "has 'inf', which is not a number"),
         (dict(class_weights=("no", "yes")), "has 'no', .* give 'balanced', or a num"),
-        (
-            dict(class_weights=("balanced",), score_range=(0.0, 5.0)),
-            "class_weights='balanced' does not go with scores",
-        ),
-        (
-            dict(class_weights=("1", "2"), head="multiple_choice", choices=("c", "d")),
-            "does not go with the head 'multiple_choice'",
-        ),
-        (dict(calibrate=True, score_range=(0.0, 5.0)), "calibrate=True is for the pro"),
+        (SCORES | {"class_weights": ("balanced",)}, "'balanced' does not go with sc"),
+        (CHOICES | {"class_weights": ("1", "2")}, "with the head 'multiple_choice'"),
+        # metrics
         (dict(metrics=("auc",)), "'auc' is not a metric for a task with 2 labels"),
         (
-            dict(metrics=("accuracy", "f1"), labels=("no", "so", "yes")),
-            "'f1' is not a metric for a task with 3 labels; those are accuracy, m",
+            dict(metrics=("f1",), labels=(*"abc",)),
+            "'f1' is .* with 3 labels; .* accuracy",
         ),
         (
-            dict(metrics=("accuracy",), score_range=(0.0, 5.0)),
-            "'accuracy' is not a metric for a task with scores; those are pearson, s",
+            SCORES | {"metrics": ("accuracy",)},
+            "'accuracy' is .* with scores; .* pearson",
         ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
 def test_custom_task_that_does_not_fit_is_refused(overrides, named):
-    with pytest.raises(ValueError, match=named):
-        select_tasks(custom_config(**overrides))
+    """Before a file is read."""
+    with pytest.raises(UserError, match=named):
+        select_tasks(custom_config("nowhere.csv", **overrides))
 
 
 def made(*labels):
     return [Example(("a",), (), label, "", "", "") for label in labels]
 
 
-def weights_of(train, **custom):
-    custom = custom_config(labels=("a", "b", "c"), **custom).custom
-    found = class_weights(custom, train)
-    return found if found is None else found.tolist()
+def of_three_labels(function, train, **custom):
+    config = custom_config(labels=("a", "b", "c"), **custom)
+    return function(config.custom, train)
 
 
 def test_balanced_weights_are_those_of_scikit_learn():
     train = made(0, 0, 0, 1, 2, 2, 2, 2)
-    assert weights_of(train) is None
-    balanced = weights_of(train, class_weights=("balanced",))
-    assert balanced == pytest.approx([8 / 9, 8 / 3, 8 / 12])
-    assert weights_of(train, class_weights=("1", "2.5", "3")) == [1.0, 2.5, 3.0]
+    assert of_three_labels(class_weights, train) is None
+    balanced = of_three_labels(class_weights, train, class_weights=("balanced",))
+    assert balanced.tolist() == pytest.approx([8 / 9, 8 / 3, 8 / 12])
+    given = of_three_labels(class_weights, train, class_weights=("1", "2.5", "3"))
+    assert given.tolist() == [1.0, 2.5, 3.0]
     # A label may be absent, for example where a few examples are drawn.
-    some = weights_of(made(0, 2, 2), class_weights=("balanced",))
+    train = made(0, 2, 2)
+    some = of_three_labels(class_weights, train, class_weights=("balanced",))
     assert (some[0], some[2]) == pytest.approx((3 / 2, 3 / 4)) and some[1] > 0
 
 
-def test_weights_are_said_and_suggested_for_uneven_labels():
-    def said(train, **custom):
-        custom = custom_config(labels=("a", "b", "c"), **custom).custom
-        return describe_class_weights(custom, train)
-
-    even, uneven = made(0, 1, *[2] * 5), made(0, 0, 1, *[2] * 6)
-    assert said(even) == ""
-    assert said(uneven).startswith("6 training examples are 'c' and 1 'b'; --config.cu")
-    numbers = dict(class_weights=("1", "2.5", "3"))
-    assert said(uneven, **numbers) == "Class weights: 'a' 1, 'b' 2.5, 'c' 3."
-    assert said(uneven, head="multiple_choice", choices=("x", "y", "z")) == ""
+@pytest.mark.parametrize(
+    ("labels", "custom", "said"),
+    [
+        ((0, 1, *[2] * 5), {}, ""),
+        (
+            (0, 0, 1, *[2] * 6),
+            {},
+            "6 training examples are 'c' and 1 'b'; --config.custom.class_weights="
+            "balanced gives each label the same weight in the loss.",
+        ),
+        (
+            (0, 0, 1),
+            {"class_weights": ("1", "2.5", "3")},
+            "Class weights: 'a' 1, 'b' 2.5, 'c' 3.",
+        ),
+        ((0, 0, 1, *[2] * 6), {**CHOICES, "choices": (*"xyz",)}, ""),
+    ],
+)
+def test_weights_are_said_and_suggested_for_uneven_labels(labels, custom, said):
+    assert of_three_labels(describe_class_weights, made(*labels), **custom) == said
 
 
 @pytest.mark.parametrize(
-    ("metrics", "labels"),
+    ("metrics", "custom"),
     [
-        (("f1", "accuracy"), LABELS),
-        (("matthews",), (*LABELS, "so")),
-        (("pearson",), ()),
+        (("f1", "accuracy"), {}),
+        (("matthews",), {"labels": (*LABELS, "so")}),
+        (("pearson",), SCORES),
     ],
 )
-def test_custom_task_takes_metrics_that_fit(metrics, labels):
-    score_range = (0.0, 0.0) if labels else (0.0, 5.0)
-    config = custom_config(metrics=metrics, labels=labels, score_range=score_range)
-    assert custom_task(config).metrics == metrics
+def test_custom_task_takes_metrics_that_fit(metrics, custom):
+    assert only_task(metrics=metrics, **custom).metrics == metrics
 
 
 def test_a_run_with_metrics_that_no_longer_fit_is_opened_but_not_trained():
@@ -237,37 +259,27 @@ def test_a_run_with_metrics_that_no_longer_fit_is_opened_but_not_trained():
         select_tasks(config)
 
 
-def test_a_template_makes_texts_of_any_number_of_columns(tmp_path):
-    path = tmp_path / "train.csv"
-    paths = {"train": str(path)}
-    path.write_text("a,b,the author,label\nwhy,because,Poe,yes\n,b,c,no\n")
+def test_a_template_makes_texts_of_any_number_of_columns(csv_file):
+    path = csv_file("a,b,the author,label\nwhy,because,Poe,yes\n,b,c,no\n")
     both = template("{a}, by {the author} {{sic}} ||| {b}; {a}?")
-    (task,), _ = select_tasks(custom_config(path, **both))
-    assert (task.inputs.transform, task.inputs.text) == (
-        "pair",
-        ("a", "the author", "b"),
-    )
-    read = load_split(task, "train", source="files", directory="", paths=paths)
-    assert [task.inputs.format_text(each) for each in read] == [
-        ("why, by Poe {sic}", "because; why?"),
-        (", by c {sic}", "b; ?"),
-    ]
+    task = only_task(path, **both)
+    columns = ("a", "the author", "b")
+    assert (task.inputs.transform, task.inputs.text) == ("pair", columns)
     rows = [
         ("here:1", {"a": "i", "b": "ii", "the author": "iii"}),
         ("here:2", "i\tj\tk"),
     ]
-    found = [task.inputs.format_text(each) for each in check_new_examples(task, rows)]
-    assert found == [("i, by iii {sic}", "ii; i?"), ("i, by j {sic}", "k; i?")]
-    (task,), _ = select_tasks(custom_config(path, **template("{a} {c}")))
+    examples = [*load_own(task, path), *check_new_examples(task, rows)]
+    assert [task.inputs.format_text(each) for each in examples] == [
+        ("why, by Poe {sic}", "because; why?"),
+        (", by c {sic}", "b; ?"),
+        ("i, by iii {sic}", "ii; i?"),
+        ("i, by j {sic}", "k; i?"),
+    ]
+    task = only_task(path, **template("{a} {c}"))
     assert task.inputs.transform == "single"
     with pytest.raises(UserError, match=r"csv:2: there is no column 'c'; .* a, b, the"):
-        load_split(task, "train", source="files", directory="", paths=paths)
-
-
-def test_a_template_that_does_not_fit_is_refused_before_the_file_is_read():
-    values = template("{a", labels=())
-    with pytest.raises(UserError, match=r"template='\{a' cannot be read"):
-        select_tasks(custom_config("nowhere.csv", **values))
+        load_own(task, path)
 
 
 # --- labels of the training file ------------------------------------------------
@@ -277,7 +289,9 @@ def test_a_template_that_does_not_fit_is_refused_before_the_file_is_read():
     ("labels", "names", "numbers"),
     [
         (["yes", "no", "yes"], ("no", "yes"), [1, 0, 1]),
+        (["yes", None, "", "no"], ("no", "yes"), [1, 0]),
         ([2, 10, 2, 1], ("1", "2", "10"), [1, 2, 1, 0]),
+        ([1, "1", 0], ("0", "1"), [1, 1, 0]),
         ([True, False], ("False", "True"), [1, 0]),
         ([2.0, 1.0], ("1.0", "2.0"), [1, 0]),
         (["nan", "inf"], ("inf", "nan"), [1, 0]),
@@ -289,50 +303,103 @@ def test_a_template_that_does_not_fit_is_refused_before_the_file_is_read():
 )
 def test_labels_are_those_of_the_training_file(training_file, labels, names, numbers):
     """Numbers too are names, as they are in a file of text alone."""
-    config = custom_config(training_file(labels), labels=())
-    (task,), resolved = select_tasks(config)
+    path = training_file(labels)
+    (task,), resolved = select_tasks(custom_config(path, labels=()))
     assert task.target.labels == resolved.custom.labels == names
     assert find_task(resolved) == task
-    examples = load_split(
-        task, "train", source="files", directory="", paths=resolved.data.paths()
-    )
-    assert [example.label for example in examples] == numbers
+    assert numbers_of(load_own(task, path, skip_unlabelled=True)) == numbers
 
 
-@pytest.mark.parametrize("labels", [[1.0, 2.5, 4.0], ["3", "3.80"], [1, 1e-7]])
-def test_scores_without_a_range_do_not_become_classes(training_file, labels):
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ((1, "x", 1.0), ":3: label '1.0' looks like '1' of .*train.jsonl:1, written"),
+        ((-1, 1, -1.0), ":3: label '-1.0' looks like '-1' of"),
+        (("10.", 1, 10), ":3: label '10' looks like '10.' of"),
+        ((False, "x", "false"), ":3: label 'false' looks like 'False' of"),
+        (("TRUE", "x", "True"), ":3: label 'True' looks like 'TRUE' of"),
+        (
+            ("caf\u00e9", "x", "cafe\u0301"),
+            r":3: label 'cafe\\u0301' looks like 'caf\\xe9' of",
+        ),
+        ((1.0, 2.5, 4.0), r" holds numbers such as 2\.5.*score_range=LOWEST,HIGHEST;"),
+        (("3", "3.80"), r" holds numbers such as 3\.80.*score_range=LOWEST,HIGHEST;"),
+        ((1, 1e-7), r" holds numbers such as 1e-07.*score_range=LOWEST,HIGHEST;"),
+    ],
+)
+def test_labels_in_doubt_are_refused_unless_they_are_listed(
+    training_file, labels, message
+):
+    """Those written in two ways, and those that may be scores."""
     path = training_file(labels)
-    with pytest.raises(ValueError, match=r"score_range=LOWEST,HIGHEST; .* labels") as e:
+    with pytest.raises(UserError, match=rf"train\.jsonl{message}"):
         select_tasks(custom_config(path, labels=()))
-    assert f"{path} holds numbers such as" in str(e.value)
-    names = tuple(map(str, labels))
-    (task,), _ = select_tasks(custom_config(path, labels=names))
-    assert task.target.labels == names
+    task = only_task(path, labels=tuple(map(str, labels)))
+    assert numbers_of(load_own(task, path)) == [*range(len(labels))]
 
 
-def test_examples_without_a_label_add_no_name(training_file):
-    path = training_file(["yes", None, "", "no"])
-    (task,), _ = select_tasks(custom_config(path, labels=()))
-    assert task.target.labels == ("no", "yes")
+def test_all_labels_written_in_two_ways_are_named_at_once(training_file):
+    path = training_file([*"abcde", "x", *"ABCDE"])
+    first = r"jsonl:7: label 'A' looks like 'a' of .*jsonl:1, .*jsonl:8: label 'B' look"
+    with pytest.raises(UserError, match=rf"{first}.*'C'.* and 2 more, written") as all_:
+        select_tasks(custom_config(path, labels=()))
+    assert "'D'" not in str(all_.value) and "\n" not in str(all_.value)
 
 
-def test_a_label_that_the_training_file_lacks_is_refused(training_file):
-    (task,), _ = select_tasks(custom_config(training_file(["yes", "no"]), labels=()))
-    record = Record({"a": "1", "b": "2", "label": "maybe"}, "dev.jsonl:7")
-    with pytest.raises(UserError) as caught:
-        task.check_record(record, needs_label=True)
-    assert str(caught.value) == (
-        "dev.jsonl:7: label 'maybe' is not one of ['no', 'yes']; name all with "
-        "--config.custom.labels=A,B."
-    )
+@pytest.mark.parametrize(
+    ("labels", "column", "message"),
+    [
+        (["yes", "yes"], "label", "there must be at least two labels"),
+        (["yes"], "gold", r"jsonl:1: there is no column 'gold'"),
+        (["b", ["a"]], "label", r"train\.jsonl:2: label \['a'\] is neither"),
+    ],
+)
+def test_labels_that_cannot_be_learnt_are_refused(
+    training_file, labels, column, message
+):
+    path = training_file(labels)
+    with pytest.raises(UserError, match=message):
+        select_tasks(custom_config(path, labels=(), label=column))
 
 
-def test_a_number_is_not_a_position_if_labels_are_numbers(training_file):
-    config = custom_config(training_file([-1, 1]), labels=())
-    (task,), _ = select_tasks(config)
-    record = Record({"a": "1", "b": "2", "label": 0}, "a.jsonl:7")
-    with pytest.raises(UserError, match=r"a.jsonl:7: label 0 is not one of .'-1', '1'"):
-        task.check_record(record, needs_label=True)
+def test_labels_of_bytes_are_refused_not_named_as_python_writes_them(tmp_path):
+    table = {"a": ["1", "2"], "b": ["x", "y"], "label": [b"no", b"yes"]}
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "train.parquet")
+    config = custom_config(tmp_path / "train.parquet", labels=())
+    with pytest.raises(UserError, match=r"row 1: label b'no' is neither text nor"):
+        select_tasks(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("", MissingData, r"--config\.data\.train=FILE"),
+        ("train.jsonl", MissingData, "does not exist"),
+        (".", UserError, r"data\.train='.*' is a folder; name a file"),
+    ],
+)
+def test_training_file_that_is_missing_is_refused(tmp_path, name, error, message):
+    with pytest.raises(error, match=message):
+        select_tasks(custom_config(name and tmp_path / name, labels=()))
+
+
+@pytest.mark.parametrize(
+    ("names", "label", "message"),
+    [
+        (["yes", "no"], "maybe", r"\['no', 'yes'\]; name all with .*labels=A,B\.$"),
+        ([-1, 1], 0, r"\['-1', '1'\]"),  # a number is not a position
+        (["True", "no"], "TRUE", ".*but looks like 'True'; write both alike"),
+        (["True", "no"], " true ", ".*but looks like 'True'; write both alike"),
+        (["True", "no"], False, r"\['True', 'no'\]; name"),
+    ],
+)
+def test_a_label_that_the_training_file_lacks_is_refused(
+    training_file, names, label, message
+):
+    task = only_task(training_file(names), labels=())
+    where = rf"jsonl:1: label {label!r} is not one of {message}"
+    with pytest.raises(UserError, match=where):
+        load_own(task, training_file([label]), "dev")
 
 
 @pytest.mark.parametrize("withheld", ["-", "hidden", -1])
@@ -349,158 +416,31 @@ def test_a_withheld_label_is_marked_by_a_value_that_is_no_label(withheld):
     assert label(labels=(), score_range=(-5.0, 5.0)) == score
 
 
-def test_label_that_is_a_list_is_refused(training_file):
-    with pytest.raises(ValueError, match=r"train\.jsonl:2: label \['a'\] is neither"):
-        select_tasks(custom_config(training_file(["b", ["a"]]), labels=()))
-
-
-def test_labels_are_inferred_from_a_table_too(tmp_path):
-    path = tmp_path / "train.tsv"
-    path.write_text("a\tb\tgold\n1\t2\tpos\n3\t4\tneg\n")
-    (task,), _ = select_tasks(custom_config(path, labels=(), label="gold"))
-    assert task.target.labels == ("neg", "pos")
-
-
 def test_numbers_are_positions_of_labels_given_by_name(training_file):
-    config = custom_config(training_file([1, 0, "yes"]))
-    (task,), _ = select_tasks(config)
-    examples = load_split(
-        task, "train", source="files", directory="", paths=config.data.paths()
-    )
-    assert [example.label for example in examples] == [1, 0, 1]
+    path = training_file([1, 0, "yes"])
+    assert numbers_of(load_own(only_task(path), path)) == [1, 0, 1]
 
 
 def test_columns_of_choices_name_the_labels():
     """No file is read."""
-    config = custom_config(
-        "nowhere.jsonl", head="multiple_choice", choices=("c", "d"), labels=()
-    )
+    config = custom_config("nowhere.jsonl", **CHOICES, labels=())
     (task,), resolved = select_tasks(config)
     assert task.target.labels == resolved.custom.labels == ("c", "d")
 
 
-def test_one_label_alone_is_refused(training_file):
-    with pytest.raises(ValueError, match="there must be at least two labels"):
-        select_tasks(custom_config(training_file(["yes", "yes"]), labels=()))
-
-
-def test_training_file_without_the_label_column_is_refused(training_file):
-    config = custom_config(training_file(["yes"], column="gold"), labels=())
-    with pytest.raises(ValueError, match="there is no column 'label'"):
-        select_tasks(config)
-
-
-def test_training_file_that_is_missing_is_refused(tmp_path):
-    with pytest.raises(MissingData, match=r"--config\.data\.train=FILE"):
-        select_tasks(custom_config(labels=()))
-    with pytest.raises(MissingData, match="does not exist"):
-        select_tasks(custom_config(tmp_path / "train.jsonl", labels=()))
-    with pytest.raises(UserError, match=r"data\.train='.*' is a folder; name a file"):
-        select_tasks(custom_config(tmp_path, labels=()))
-
-
-def test_a_name_of_the_papers_is_not_ones_own():
-    with pytest.raises(UserError, match=r"custom\.name='mrpc' is the name of one "):
-        select_tasks(custom_config(custom__name="mrpc"))
-
-
-def test_as_many_scores_as_no_head_can_tell_apart_are_refused():
+def test_a_regression_has_any_range_of_scores():
     scored = dict(score_range=(0.0, 1e6), labels=())
-    with pytest.raises(UserError, match=r"set --config\.head\.score_loss=regression"):
-        custom_task(custom_config(**scored))
     assert custom_task(custom_config(head__score_loss="regression", **scored))
 
 
 # --- rows as people have them ---------------------------------------------------
 
 
-def one_text(train, **overrides):
-    """The task of a file with the columns text and label."""
-    values = {"text": ("text",), "labels": (), **overrides}
-    (task,), _ = select_tasks(custom_config(train, **values))
-    return task
-
-
-def load_own(task, path, split="train", **options):
-    paths = {split: str(path)}
-    return load_split(task, split, source="files", directory="", paths=paths, **options)
-
-
-def test_blanks_around_columns_and_labels_mean_nothing(tmp_path):
-    path = tmp_path / "train.csv"
-    path.write_text("label , text\n pos, one\npos ,two\nneg, three\n")
-    task = one_text(path)
+def test_blanks_around_columns_and_labels_mean_nothing(csv_file):
+    path = csv_file("gold , text\n pos, one\npos ,two\nneg, three\n")
+    task = only_task(path, text=("text",), label=" gold ", labels=())
     assert task.target.labels == ("neg", "pos")
-    assert [each.label for each in load_own(task, path)] == [1, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ("labels", "first", "second"),
-    [
-        ((1, "x", 1.0), "'1.0'", "'1' of .*train.jsonl:1"),
-        (("1", "x", 1.0), "'1.0'", "'1' of .*train.jsonl:1"),
-        ((-1, 1, -1.0), "'-1.0'", "'-1' of .*train.jsonl:1"),
-        (("10.", 1, 10), "'10'", "'10.' of .*train.jsonl:1"),
-        ((False, "x", "false"), "'false'", "'False' of .*train.jsonl:1"),
-        (("TRUE", "x", "True"), "'True'", "'TRUE' of .*train.jsonl:1"),
-        (
-            ("caf\u00e9", "x", "cafe\u0301"),
-            r"'cafe\\u0301'",
-            r"'caf\\xe9' of .*train.jsonl:1",
-        ),
-    ],
-)
-def test_labels_written_in_two_ways_are_named(training_file, labels, first, second):
-    path = training_file(labels)
-    message = rf"train\.jsonl:3: label {first} looks like {second}, written in another"
-    with pytest.raises(UserError, match=message):
-        select_tasks(custom_config(path, labels=()))
-    listed = tuple(map(str, labels))
-    (task,), _ = select_tasks(custom_config(path, labels=listed))
-    assert [each.label for each in load_own(task, path)] == [0, 1, 2]
-
-
-def test_all_labels_written_in_two_ways_are_named_at_once(training_file):
-    path = training_file([*"abcde", "x", *"ABCDE"])
-    first = r"jsonl:7: label 'A' looks like 'a' of .*jsonl:1, .*jsonl:8: label 'B' look"
-    with pytest.raises(UserError, match=rf"{first}.*'C'.* and 2 more, written") as all_:
-        select_tasks(custom_config(path, labels=()))
-    assert "'D'" not in str(all_.value) and "\n" not in str(all_.value)
-
-
-def test_blanks_around_the_configured_label_mean_nothing(tmp_path):
-    path = tmp_path / "train.csv"
-    path.write_text("label,text\npos,one\nneg,two\n")
-    task = one_text(path, label=" label ")
-    assert [each.label for each in load_own(task, path)] == [1, 0]
-
-
-def test_the_number_1_and_the_text_1_are_one_label(training_file):
-    (task,), _ = select_tasks(custom_config(training_file((1, "1", 0)), labels=()))
-    assert task.target.labels == ("0", "1")
-
-
-def test_labels_of_bytes_are_refused_not_named_as_python_writes_them(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = {"a": ["1", "2"], "b": ["x", "y"], "label": [b"no", b"yes"]}
-    parquet.write_table(pyarrow.table(table), tmp_path / "train.parquet")
-    config = custom_config(tmp_path / "train.parquet", labels=())
-    with pytest.raises(UserError, match=r"row 1: label b'no' is neither text nor"):
-        select_tasks(config)
-
-
-@pytest.mark.parametrize(
-    ("label", "near"), [("TRUE", "'True'"), (" true ", "'True'"), (False, "")]
-)
-def test_a_label_of_dev_written_in_another_way_is_named(training_file, label, near):
-    (task,), _ = select_tasks(custom_config(training_file(["True", "no"]), labels=()))
-    path = training_file([label])
-    with pytest.raises(UserError, match=r"jsonl:1: label .* is not one of") as raised:
-        load_own(task, path, "dev")
-    assert (f"but looks like {near}; write both alike" in str(raised.value)) == bool(
-        near
-    )
+    assert numbers_of(load_own(task, path)) == [1, 1, 0]
 
 
 EMPTY = ("", " ", "null", "NaN")
@@ -512,7 +452,7 @@ def test_empty_rows_are_refused_by_line_or_passed_over(tmp_path, caplog, empty):
     rows = ['"one"', cell, '"two"', cell]
     path = tmp_path / "train.jsonl"
     path.write_text("".join(f'{{"text": {c}, "label": "x"}}\n' for c in rows))
-    task = one_text(path, labels=("x", "y"))
+    task = only_task(path, text=("text",), labels=("x", "y"))
     with pytest.raises(UserError, match=r"jsonl:2: .*--config\.data\.skip_empty=True"):
         load_own(task, path)
     found = load_own(task, path, skip_empty=True)
@@ -524,10 +464,9 @@ def test_empty_rows_are_refused_by_line_or_passed_over(tmp_path, caplog, empty):
 
 
 @pytest.mark.parametrize("how", [template("{a} by {b}"), {"text": ("a", "b")}])
-def test_one_empty_column_of_several_is_an_empty_piece(tmp_path, how):
-    path = tmp_path / "train.csv"
-    path.write_text("a,b,label\n,Poe,no\nRaven,,yes\n,,no\n")
-    (task,), _ = select_tasks(custom_config(path, **how))
+def test_one_empty_column_of_several_is_an_empty_piece(csv_file, how):
+    path = csv_file("a,b,label\n,Poe,no\nRaven,,yes\n,,no\n")
+    task = only_task(path, **how)
     with pytest.raises(UserError, match=r"csv:4: the texts in columns a, b are all em"):
         load_own(task, path)
     found = load_own(task, path, skip_empty=True)
@@ -537,10 +476,9 @@ def test_one_empty_column_of_several_is_an_empty_piece(tmp_path, how):
         assert texts == [(" by Poe",), ("Raven by ",)]
 
 
-def test_a_configuration_may_pass_empty_rows_over(tmp_path):
+def test_a_configuration_may_pass_empty_rows_over(csv_file):
     """From the key to the examples."""
-    path = tmp_path / "train.csv"
-    path.write_text("text,label\none,no\n,yes\ntwo,yes\nthree,no\n")
+    path = csv_file("text,label\none,no\n,yes\ntwo,yes\nthree,no\n")
     config = custom_config(path, text=("text",), labels=())
     data = dataclasses.replace(config.data, skip_empty=True, dev_fraction=0.5)
     (task,), config = select_tasks(dataclasses.replace(config, data=data))
@@ -579,14 +517,8 @@ def test_a_row_may_have_several_labels_or_none(training_file, cell, labels):
     assert find_task(resolved) == task
     assert task.target.multilabel and task.inputs.transform == "single"
     record = Record({"a": "1", "label": cell}, "test.jsonl:1")
-    assert task.check_record(record, needs_label=False).label == labels
-
-
-def test_a_blank_cell_of_a_table_has_none_of_several_labels(tmp_path):
-    path = tmp_path / "train.csv"
-    path.write_text("a,label\n1,b\n2,\n3,b|x\n")
-    (task,), _ = several(path)
-    assert [each.label for each in load_own(task, path)] == [(0,), (), (0, 1)]
+    known = labels is not None  # no label at all is known too
+    assert task.check_record(record, needs_label=known).label == labels
 
 
 @pytest.mark.parametrize(
@@ -630,17 +562,8 @@ def test_the_positive_class_is_the_rarer_unless_it_is_named(
 
 
 def test_more_than_two_labels_have_no_positive_class(training_file):
-    path = training_file(["a", "b", "c"])
-    assert select_tasks(custom_config(path, labels=()))[1].custom.positive == ""
-    with pytest.raises(UserError, match=r"positive='a' is for a classification or sim"):
-        select_tasks(custom_config(path, labels=(), positive="a"))
-    with pytest.raises(UserError, match=r"positive='b' is for a classification or sim"):
-        several(labels=("b", "x"), positive="b")
-
-
-def test_a_positive_class_that_is_no_label_is_refused():
-    with pytest.raises(UserError, match="'maybe' is none of the labels 'no' and 'yes'"):
-        select_tasks(custom_config(positive="maybe"))
+    config = custom_config(training_file(["a", "b", "c"]), labels=())
+    assert select_tasks(config)[1].custom.positive == ""
 
 
 def test_a_run_without_a_positive_class_has_f1_of_its_second_label(tmp_path):
@@ -649,8 +572,7 @@ def test_a_run_without_a_positive_class_has_f1_of_its_second_label(tmp_path):
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
     for train in (pipe, tmp_path / "gone.csv"):
-        (task,), _ = select_tasks(custom_config(train))
-        assert task.target.positive == 1
+        assert only_task(train).target.positive == 1
 
 
 # --- lines on labels and held-out rows ------------------------------------------
@@ -684,19 +606,23 @@ def test_labels_are_shown_with_their_counts():
     assert described([1.0], [2.0], labels=(), score_range=(0.0, 5.0)) == []
 
 
-def test_labels_of_few_examples_are_warned_of():
-    _, warning = described([0] * 9 + [1] * 10)
-    assert warning.startswith("WARNING: labels with fewer than 10 training examples")
-    assert warning.endswith(": 'no' 9.")
-
-
-@pytest.mark.parametrize("other", ["Out Of order", "out ofORDER", "out of  order"])
-def test_labels_that_are_hardly_two_are_warned_of(other):
-    names = ("out of order", other, "lost")
-    _, warning = described([0, 1, 2] * 10, labels=names)
-    assert f"labels 'out of order' and {other!r} differ only in" in warning
-    _, warning = described([0, 1, 2] * 10, labels=("1", "2", "1.0"))
-    assert "labels '1' and '1.0' differ only in case, blanks or kind" in warning
+@pytest.mark.parametrize(
+    ("labels", "counts", "warning"),
+    [
+        (LABELS, [9, 10], "labels with fewer than 10 training examples, .*: 'no' 9."),
+        (("a b", "A B", "c"), [10] * 3, "labels 'a b' and 'A B' differ only in case,"),
+        (("a b", "aB", "c"), [10] * 3, "labels 'a b' and 'aB' differ only in"),
+        (("a b", "a  b", "c"), [10] * 3, "labels 'a b' and 'a  b' differ only in"),
+        (
+            ("1", "2", "1.0"),
+            [10] * 3,
+            "'1' and '1.0' differ only in .*, blanks or kind",
+        ),
+    ],
+)
+def test_labels_that_are_few_or_hardly_two_are_warned_of(labels, counts, warning):
+    _, said = described(np.repeat(range(len(labels)), counts), labels=labels)
+    assert re.match(f"WARNING: .*{warning}", said)
 
 
 def test_held_out_rows_are_said():

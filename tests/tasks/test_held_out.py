@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_tasks import finetune_config
 
@@ -13,6 +13,7 @@ from gpt1_jax.tasks.custom_task import custom_task
 from gpt1_jax.tasks.held_out import hold_out
 from gpt1_jax.tasks.task import Example
 
+few = settings(max_examples=40)
 LABELS = ("bug", "crash", "wish")
 TEXTS = st.integers(0, 12).map(lambda number: f"text {number}")
 ROWS = st.lists(st.tuples(TEXTS, st.integers(0, 2)), min_size=2, max_size=60)
@@ -58,6 +59,7 @@ def test_a_share_of_each_label_is_held_out(share):
     assert len(train) + len(dev) == 1200
 
 
+@few
 @given(ROWS, st.sampled_from([0.01, 0.1, 0.3, 0.9]), st.randoms())
 def test_what_is_held_out_depends_on_content_alone(rows, share, rng):
     """Whatever the order; equal texts are on one side, and every label in dev."""
@@ -115,6 +117,7 @@ def test_texts_that_the_model_reads_alike_are_equal():
     assert not {frozenset(e.text) for e in train} & {frozenset(e.text) for e in dev}
 
 
+@few
 @given(ROWS, st.integers(2, 4))
 def test_each_row_is_held_out_by_one_fold(rows, folds):
     rows = [*rows, *[(f"own {n}", n % 3) for n in range(3 * folds)]]

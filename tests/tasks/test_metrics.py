@@ -18,11 +18,7 @@ from sklearn.metrics import (
 )
 from tiny_tasks import changed
 
-from gpt1_jax.tasks.baselines import (
-    fit_bag_of_words,
-    label_entropy,
-    majority_baseline,
-)
+from gpt1_jax.tasks.baselines import fit_bag_of_words, label_entropy, majority_baseline
 from gpt1_jax.tasks.metrics import (
     METRICS,
     auc,
@@ -46,26 +42,15 @@ from gpt1_jax.tasks.uncertainty import (
 CLASSES = Task(
     name="made_up",
     title="Made-up",
-    inputs=Inputs(
-        transform="single",
-        text=("text",),
-    ),
-    target=Target(
-        labels=("no", "yes"),
-    ),
+    inputs=Inputs(transform="single", text=("text",)),
+    target=Target(labels=("no", "yes")),
     metrics=("matthews", "f1"),
 )
 SCORES = Task(
     name="rated",
     title="Rated",
-    inputs=Inputs(
-        transform="similarity",
-        text=("one", "two"),
-    ),
-    target=Target(
-        labels=(),
-        score_range=(0.0, 5.0),
-    ),
+    inputs=Inputs(transform="similarity", text=("one", "two")),
+    target=Target(labels=(), score_range=(0.0, 5.0)),
     metrics=("pearson", "spearman"),
 )
 
@@ -96,15 +81,12 @@ def test_classification_metrics_are_those_computed_by_hand():
     assert METRICS["accuracy"](PREDICTED, true) == 0.7
     # 2 TP / (2 TP + FP + FN) = 6 / (6 + 2 + 1)
     assert METRICS["f1"](PREDICTED, true) == pytest.approx(2 / 3)
+    # With 0 as the positive class it would be 2 * 4 / (2 * 4 + 1 + 2) = 8 / 11.
+    assert METRICS["f1"](1 - PREDICTED, 1 - true) == pytest.approx(8 / 11)
     # (TP TN - FP FN) / sqrt((TP+FP)(TP+FN)(TN+FP)(TN+FN))
     # = (12 - 2) / sqrt(5 * 4 * 6 * 5) = 10 / sqrt(600)
     expected = 10 / math.sqrt(600)
     assert METRICS["matthews"](PREDICTED, true) == pytest.approx(expected)
-
-
-def test_f1_counts_label_one_as_positive():
-    # With 0 as the positive class it would be 2 * 4 / (2 * 4 + 1 + 2) = 8 / 11.
-    assert METRICS["f1"](1 - PREDICTED, 1 - np.array(TRUE)) == pytest.approx(8 / 11)
 
 
 def test_correlations_are_those_computed_by_hand():
@@ -117,18 +99,14 @@ def test_correlations_are_those_computed_by_hand():
     assert METRICS["spearman"](predictions, labels) == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize("name", ["matthews", "pearson", "spearman"])
+@pytest.mark.parametrize("name", ["matthews", "pearson", "spearman", "f1"])
 @pytest.mark.parametrize(
     ("predictions", "labels"),
-    [([1, 1, 1], [0, 1, 1]), ([0, 1, 1], [1, 1, 1]), ([1, 1], [1, 1]), ([1], [0])],
+    [([0, 0, 0], [0, 1, 1]), ([0, 1, 1], [0, 0, 0]), ([0, 0], [0, 0]), ([1], [0])],
 )
-def test_correlation_of_constants_is_zero_without_warning(name, predictions, labels):
+def test_what_is_undefined_is_zero_without_warning(name, predictions, labels):
+    """Correlations of constants, and F1 without positives."""
     assert METRICS[name](np.array(predictions), np.array(labels)) == 0.0
-
-
-def test_f1_without_positives_is_zero_without_warning():
-    assert METRICS["f1"](np.array([0, 0]), np.array([0, 0])) == 0.0
-    assert METRICS["f1"](np.array([0, 0]), np.array([0, 1])) == 0.0
 
 
 def test_predictions_get_metrics_and_confusion():
@@ -152,12 +130,11 @@ def test_each_named_subset_is_scored():
     middle = {"n": 5, "matthews": 0.0, "f1": 0.0, "accuracy": 0.8}
     assert result["subsets"]["middle"] == pytest.approx(middle)
     assert (result["n"], result["accuracy"]) == (10, 0.7)
-
-
-def test_examples_of_no_subset_count_in_the_whole_only():
+    # Examples of no subset count in the whole only.
     result = evaluate(CLASSES, [1, 0, 1], [1, 0, 0], ["high", "", ""])
-    assert list(result["subsets"]) == ["high"]
-    assert result["subsets"]["high"]["n"] == 1
+    assert [(name, each["n"]) for name, each in result["subsets"].items()] == [
+        ("high", 1)
+    ]
     assert result["n"] == 3
 
 
@@ -176,39 +153,32 @@ def test_scores_are_correlated_without_accuracy_or_confusion():
     assert result["spearman"] == pytest.approx(1)
 
 
-def test_missing_labels_are_refused_by_number():
-    with pytest.raises(
-        ValueError, match=r"^2 of 3 examples of Made-up have no label.*"
-    ):
-        evaluate(CLASSES, [0, 1, 1], [None, 1, None])
-
-
-def test_no_examples_are_refused():
-    with pytest.raises(ValueError, match="no examples of Made-up"):
-        evaluate(CLASSES, np.array([], int), [])
-
-
 @pytest.mark.parametrize(
-    ("predictions", "labels"), [([0], [0, 1]), ([[0], [1]], [0, 1])]
+    ("task", "predictions", "labels", "message"),
+    [
+        (CLASSES, [0, 1, 1], [None, 1, None], "^2 of 3 examples of Made-up have no l"),
+        (CLASSES, np.array([], int), [], "no examples of Made-up"),
+        (CLASSES, [0], [0, 1], r"predictions are of shape \(1,\), not \(2,\)"),
+        (CLASSES, [[0], [1]], [0, 1], r"predictions are of shape .*, not \(2,\)"),
+        (SCORES, [1.0, math.nan], [1.0, 2.0], "of the predictions, nan is not finite"),
+    ],
 )
-def test_lengths_that_differ_are_refused(predictions, labels):
-    with pytest.raises(ValueError, match=r"predictions are of shape .*, not \(2,\)"):
-        evaluate(CLASSES, predictions, labels)
-
-
-def test_predictions_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match="of the predictions, nan is not finite"):
-        evaluate(SCORES, [1.0, math.nan], [1.0, 2.0])
+def test_what_cannot_be_scored_is_refused(task, predictions, labels, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(task, predictions, labels)
 
 
 def test_majority_is_of_the_training_labels():
-    result = majority(CLASSES, [1, 1, 0], [0, 0, 0, 1])
+    result = majority(CLASSES, [1, 1, 0], [0, 0, 0, 1], ["a", "a", "b", "b"])
     # Always 1: TP 1, FP 3: F1 = 2 / (2 + 3)
     assert result["accuracy"] == 0.25
     assert result["f1"] == pytest.approx(0.4)
     assert result["matthews"] == 0.0
     assert result["confusion"] == [[0, 3], [0, 1]]
-    assert "subsets" not in result
+    parts = {name: each["accuracy"] for name, each in result["subsets"].items()}
+    assert parts == {"a": 0.0, "b": 0.5}
+    tie = majority(CLASSES, [1, 0, 1, 0], [0])
+    assert tie["accuracy"] == 1.0 and "subsets" not in tie, "the lowest label"
 
 
 def test_the_frequencies_of_labels_have_a_loss():
@@ -222,16 +192,6 @@ def test_the_frequencies_of_labels_have_a_loss():
     found = label_entropy(several, examples([(0, 1), (1,), (1,), ()]))
     assert found == pytest.approx(by_hand)
     assert label_entropy(SCORES, examples([2.5])) is None
-
-
-def test_majority_of_a_tie_is_the_lowest_label():
-    assert majority(CLASSES, [1, 0, 1, 0], [0])["accuracy"] == 1.0
-
-
-def test_majority_has_the_subsets_of_the_dev_split():
-    result = majority(CLASSES, [0], [0, 1, 1], ["a", "a", "b"])
-    assert result["subsets"]["a"]["accuracy"] == 0.5
-    assert result["subsets"]["b"]["accuracy"] == 0.0
 
 
 def test_majority_of_scores_correlates_with_nothing():
@@ -284,20 +244,14 @@ def test_bootstrapped_errors_match_theory():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 400)
     predictions = np.where(rng.random(400) < 0.7, labels, 1 - labels)
-
-    def accuracy(a, b):
-        return float(np.mean(a == b))
-
+    accuracy = METRICS["accuracy"].formula
     found = bootstrap_error(accuracy, predictions, labels, seed=0)
     theory = standard_error("accuracy", predictions, labels, seed=0)
     assert found == pytest.approx(theory, rel=0.15)
     assert bootstrap_error(accuracy, predictions, labels, seed=0) == found
     matthews = standard_error("matthews", predictions, labels, seed=0)
     assert matthews == pytest.approx(2 * theory, rel=0.15)  # balanced: 2 accuracy - 1
-
-
-def test_one_example_has_no_error():
-    assert standard_error("matthews", np.array([1]), np.array([1]), seed=0) == 0.0
+    assert standard_error("matthews", labels[:1], labels[:1], seed=0) == 0.0
 
 
 # --- what a model has to beat, and how sure its score is ----------------------------
@@ -326,6 +280,7 @@ def test_a_bag_of_words_knows_labels_and_scores_by_their_words():
 )
 def test_a_bag_of_words_that_can_learn_nothing_has_no_score(train):
     assert fit_bag_of_words(CLASSES, texts(CLASSES, train)) is None
+    assert fit_bag_of_words(TASKS["copa"], texts(CLASSES, WORDS)) is None  # choices
 
 
 def test_baselines_of_several_labels_answer_each():
@@ -345,11 +300,6 @@ def test_the_majority_is_as_sure_as_labels_are_frequent():
     found = majority_baseline(task, examples([0, 0, 0, 1]), examples([0, 1]))
     by_hand = -(math.log(0.75) + math.log(0.25)) / 2
     assert found["log_loss"] == pytest.approx(by_hand)
-
-
-def test_a_multiple_choice_has_no_bag_of_words():
-    task = TASKS["copa"]
-    assert fit_bag_of_words(task, texts(CLASSES, WORDS)) is None
 
 
 def test_an_interval_holds_its_score():
