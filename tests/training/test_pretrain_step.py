@@ -11,9 +11,8 @@ import optax
 import pytest
 from collectives import collectives
 from made_up_batches import on_devices
-from tiny_models import layers_as_usual, made_up_params, usual
+from tiny_models import layers_as_usual, made_up_params, optimizer_config, usual
 
-from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
 from gpt1_jax.ops import products
 from gpt1_jax.parallel import exchange, overlap
@@ -25,19 +24,9 @@ from gpt1_jax.training.steps import jit_step, make_pretrain_step
 SCHEDULE = optax.constant_schedule(0.1)
 SGD = Optimizer(*skip_nonfinite(optax.sgd(SCHEDULE)), SCHEDULE)
 SEED = np.uint32(5)
-ADAM_CONFIG = OptimizerConfig(
-    name="released_adam",
-    arguments="",
-    learning_rate=0.01,
-    b1=0.9,
-    b2=0.999,
-    eps=1e-4,  # with a small one, Adam makes much of how a tiny gradient is rounded
-    weight_decay=0.01,
-    clip_norm=1.0,
-    schedule="constant",
-    warmup_steps=0,
-    warmup_fraction=0.0,
-    final_fraction=0.0,
+# With a small epsilon, Adam makes much of how a tiny gradient is rounded.
+ADAM_CONFIG = optimizer_config(
+    learning_rate=0.01, eps=1e-4, schedule="constant", warmup_steps=0
 )
 
 
@@ -147,26 +136,20 @@ def test_step_loss_is_the_mean_over_predicted_tokens(tiny):
     np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def traced(tiny):
-    """A step in bfloat16, to be lowered ahead of time."""
+def test_step_lowers_for_accelerators(tiny):
+    """Ahead of time, without one: their products write what they read, bfloat16."""
     model = tiny(dtype="bfloat16", mlp_dim=64)
     step, state = make_step(model)
-    return jax.jit(step).trace(state, tokens_for(model, 4), SEED)
-
-
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_step_lowers_for_accelerators(traced, platform):
-    """Ahead of time, without one: their products write what they read, bfloat16."""
-    text = traced.lower(lowering_platforms=(platform,)).as_text()
-    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
-    to_bfloat16 = [line for line in products if line.endswith("xbf16>")]
-    assert len(to_bfloat16) > len(products) / 2
-    assert "tensor<128x32xbf16>" in text, "97 softmax rows are filled up to 128"
-
-
-def test_step_lowers_for_a_cpu_without_further_rows(traced):
-    assert "tensor<128x32xbf16>" not in traced.lower().as_text()
+    traced = jax.jit(step).trace(state, tokens_for(model, 4), SEED)
+    for platform in ("cuda", "tpu"):
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        products = [x for x in text.splitlines() if "stablehlo.dot_general" in x]
+        to_bfloat16 = [line for line in products if line.endswith("xbf16>")]
+        assert len(to_bfloat16) > len(products) / 2
+        assert "tensor<128x32xbf16>" in text, "97 softmax rows are filled up to 128"
+    assert "tensor<128x32xbf16>" not in traced.lower().as_text(), (
+        "on a CPU they are not"
+    )
 
 
 TWO_LAYERS = {"num_layers": 2, "vocab_size": 200}
