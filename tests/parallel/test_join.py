@@ -49,12 +49,7 @@ def joined(monkeypatch):
     calls = []
 
     def initialize(
-        coordinator_address=None,
-        num_processes=None,
-        process_id=None,
-        initialization_timeout=300,
-        heartbeat_timeout_seconds=100,
-        shutdown_timeout_seconds=300,
+        coordinator_address=None, num_processes=None, process_id=None, **waits
     ):
         calls.append((coordinator_address, num_processes, process_id))
 
@@ -186,26 +181,24 @@ def tpu_host():
 
 
 def test_hosts_of_a_tpu_pod_find_each_other_by_their_metadata(tpu_host):
+    """One that is alone waits for nobody.
+
+    Nor does one without a metadata server, which it says.
+    """
     port = str(free_port())
     hosts = [
-        start_join(JAX_COORDINATOR_PORT=port, **tpu_host(k, workers=2))
-        for k in range(2)
+        *(start_join(JAX_COORDINATOR_PORT=port, **tpu_host(k, 2)) for k in range(2)),
+        start_join(1, **tpu_host(0, workers=1)),
+        start_join(
+            1, GCE_METADATA_IP=f"localhost:{free_port()}", JAX_FORCE_TPU_INIT="1"
+        ),
     ]
-    for k, host in enumerate(hosts):
+    for host, place in zip(
+        hosts, ("0 of 2", "1 of 2", "0 of 1", "0 of 1"), strict=True
+    ):
         output = host.communicate(timeout=60)[0]
-        assert f"process {k} of 2" in output and host.returncode == 0, output
-
-
-def test_a_tpu_host_that_is_alone_waits_for_nobody(tpu_host):
-    """Nor does one without a metadata server, which it says."""
-    single = start_join(wait=1, **tpu_host(0, workers=1))
-    without = start_join(
-        wait=1, GCE_METADATA_IP=f"localhost:{free_port()}", JAX_FORCE_TPU_INIT="1"
-    )
-    for host, warns in ((single, False), (without, True)):
-        output = host.communicate(timeout=60)[0]
-        assert "process 0 of 1" in output and host.returncode == 0, output
-        assert ("Running alone" in output) == warns
+        assert f"process {place}" in output and host.returncode == 0, output
+        assert ("Running alone" in output) == (host is hosts[-1])
 
 
 def test_processes_that_do_not_come_end_the_wait_with_one_line():

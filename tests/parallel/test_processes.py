@@ -75,17 +75,6 @@ with Watchdog(0.8, "stuck here.", 75, traces={traces}) as watchdog:
 """
 
 
-def test_silence_ends_the_process_with_a_line_and_its_code():
-    """One of two shows the stack of every thread before."""
-    started = [start_script(STUCK.format(traces=traces)) for traces in (False, True)]
-    said, traced = (process.communicate(timeout=30)[0] for process in started)
-    assert [process.returncode for process in started] == [75, 75]
-    assert said == "alive\ngpt1_jax: stuck here.\n"
-    assert traced.startswith("alive\n")
-    assert "in wait_for_ever" in traced and "in _watch" in traced
-    assert traced.endswith("\ngpt1_jax: stuck here.\n")
-
-
 STOPPED = """
 import time
 from gpt1_jax.parallel.processes import Watchdog
@@ -100,16 +89,26 @@ print("done", flush=True)
 """
 
 
-def test_time_in_which_the_process_is_stopped_is_no_silence():
-    """As by Ctrl-Z, until `fg`."""
-    process = start_script(STOPPED)
-    assert process.stdout.readline() == "begun\n"
+def test_silence_ends_the_process_with_a_line_and_its_code():
+    """One of two shows the stack of every thread before.
+
+    Time in which a process is stopped is no silence, as by Ctrl-Z until `fg`.
+    """
+    started = [start_script(STUCK.format(traces=traces)) for traces in (False, True)]
+    stopped = start_script(STOPPED)
+    assert stopped.stdout.readline() == "begun\n"
     time.sleep(0.3)
-    process.send_signal(signal.SIGSTOP)
+    stopped.send_signal(signal.SIGSTOP)
     time.sleep(2)
-    process.send_signal(signal.SIGCONT)
-    assert process.communicate(timeout=30)[0] == "done\n"
-    assert process.returncode == 0
+    stopped.send_signal(signal.SIGCONT)
+    said, traced = (process.communicate(timeout=30)[0] for process in started)
+    assert [process.returncode for process in started] == [75, 75]
+    assert said == "alive\ngpt1_jax: stuck here.\n"
+    assert traced.startswith("alive\n")
+    assert "in wait_for_ever" in traced and "in _watch" in traced
+    assert traced.endswith("\ngpt1_jax: stuck here.\n")
+    assert stopped.communicate(timeout=30)[0] == "done\n"
+    assert stopped.returncode == 0
 
 
 def test_nothing_ends_after_the_block_or_without_a_limit():

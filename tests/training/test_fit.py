@@ -79,8 +79,7 @@ def make_run(
     loss=1.0,
     in_row=0,
     before=lambda step: None,
-    at=None,
-    asked=None,
+    at=(),
     eval_every=3,
     eval_also=(),
     save_evaluated=False,
@@ -99,14 +98,12 @@ def make_run(
 
     def step(state, batch, seed):
         before(int(state.step))
-        if asked is not None:
-            asked.append(("step", batch))
         metrics = {"loss": loss, "grad_norm": 1.0, "nonfinite_in_row": in_row}
         return State(state.step + 1), jax.tree.map(jnp.asarray, metrics)
 
     def evaluate(params, step, stopped):
         diary.events.append(f"evaluate {step}")
-        if at and step in at:
+        if step in at:
             at[step]()
         return None if stopped() else {"valid_loss": dict(losses).get(step, 1.0)}
 
@@ -132,19 +129,12 @@ def make_run(
     return fit.Run(**{**values, **overrides})
 
 
-def train(diary, first_step=0, asked=None, watchdog=None, **overrides):
-    """Trains to the end; what the loop asks for is noted in `asked` and the diary."""
-
-    def batches():
-        for number in range(100):
-            if asked is not None:
-                asked.append(("batch", number))
-            yield number
-
-    run = make_run(diary, asked=asked, **overrides)
+def train(diary, first_step=0, batches=range(100), watchdog=None, **overrides):
+    """Trains to the end; what the loop asks for is noted in the diary."""
+    run = make_run(diary, **overrides)
     watchdog = watchdog or Watchdog(0, "", 0)
     state = State(jnp.int32(first_step))
-    return fit.train(run, state, batches(), fit.Host(diary, diary, watchdog))
+    return fit.train(run, state, iter(batches), fit.Host(diary, diary, watchdog))
 
 
 def test_a_state_is_saved_before_it_is_evaluated():
@@ -174,8 +164,9 @@ def test_a_state_is_saved_by_the_clock_too(monkeypatch, minutes, saved):
 
 def test_the_next_batch_is_put_on_the_device_before_its_step():
     asked, diary = [], Diary()
-    train(diary, asked=asked, num_steps=3)
-    assert asked[:4] == [("batch", 0), ("batch", 1), ("step", 0), ("batch", 2)]
+    batches = (asked.append(f"batch {n}") or n for n in range(100))
+    train(diary, before=lambda n: asked.append(f"step {n}"), batches=batches)
+    assert asked[:5] == ["batch 0", "batch 1", "step 0", "batch 2", "step 1"]
 
 
 def test_a_signal_between_evaluations_saves_at_once():

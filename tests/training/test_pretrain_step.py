@@ -160,7 +160,6 @@ IN_BFLOAT16 = {"dtype": "bfloat16", "embed_dropout_on": "lookups"}
 @pytest.mark.parametrize(
     ("ways", "parts"),
     [
-        ({}, 1),
         (IN_BFLOAT16, 1),
         ({**LOOP, "attention_form": "plain", "remat": True, "loss_chunk": 5}, 2),
         ({"kind": "lstm", "dtype": "bfloat16"}, 2),
@@ -183,7 +182,7 @@ MATRICES = {  # of a model of one layer
 }
 
 
-@pytest.fixture(params=["overlapped", "plain"])
+@pytest.fixture
 def way(request, monkeypatch):
     """How devices exchange: as `overlap` has it, or as if that had been deleted."""
     if request.param == "plain":
@@ -191,6 +190,7 @@ def way(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.parametrize("way", ["overlapped", "plain"], indirect=True)
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
 def test_devices_that_split_the_state_train_as_one_does(tiny, kind, way):
     """Each gets its part of a gradient; all get the matrices; vectors are summed."""
@@ -208,8 +208,14 @@ def test_devices_that_split_the_state_train_as_one_does(tiny, kind, way):
 
 
 @pytest.mark.parametrize(
-    ("ways", "parts"),
-    [(IN_BFLOAT16, 1), (LOOP, 2), ({"remat": True, "embed_dropout_on": "matrix"}, 1)],
+    ("ways", "parts", "way"),
+    [
+        (IN_BFLOAT16, 1, "overlapped"),
+        (IN_BFLOAT16, 1, "plain"),
+        (LOOP, 2, "overlapped"),
+        ({"remat": True, "embed_dropout_on": "matrix"}, 1, "overlapped"),
+    ],
+    indirect=["way"],
     ids=str,
 )
 def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways, parts, way):
@@ -219,17 +225,12 @@ def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways, parts, 
     assert_same_training(actual, expected_of(model, parts), tolerance(model))
 
 
-@pytest.mark.parametrize(
-    ("ways", "parts"),
-    [(TWO_LAYERS, 1), ({}, 2)],  # 200 rows of the embedding are pieces of 128 and 72
-    ids=str,
-)
-def test_devices_that_sum_as_on_a_tpu_train_as_one_does(tiny, monkeypatch, ways, parts):
-    """Gradients go all-to-all, layer by layer if the batch is not in parts."""
+def test_devices_that_sum_as_on_a_tpu_train_as_one_does(tiny, monkeypatch):
+    """Gradients go all-to-all, 200 rows of the embedding in pieces of 128 and 72."""
     monkeypatch.setattr(overlap, "_sum_and_split", overlap._sum_received)
-    model = tiny(**ways)
-    actual = train(model, make_mesh("full"), parts)
-    assert_same_training(actual, expected_of(model, parts))
+    model = tiny(**TWO_LAYERS)
+    actual = train(model, make_mesh("full"))
+    assert_same_training(actual, expected_of(model))
     kinds = Counter(kind for kind, _ in actual.exchanged)
     assert not kinds["reduce-scatter"] and kinds["all-to-all"] > 4
 

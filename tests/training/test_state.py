@@ -9,7 +9,7 @@ import optax
 import pytest
 from tiny_models import optimizer_config
 
-from gpt1_jax.training.optimizer import make_optimizer, skip_nonfinite
+from gpt1_jax.training.optimizer import make_optimizer
 from gpt1_jax.training.state import apply_gradients, init_state
 
 
@@ -49,16 +49,6 @@ def assert_same(ours, theirs):
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
-
-
-def test_init_state_is_before_the_first_step():
-    optimizer = skip_nonfinite(optax.sgd(0.1))
-    params = {"w": jnp.ones((2, 3))}
-    state = init_state(params, optimizer)
-    assert counters(state) == (0, 0, 0)
-    assert state.step.dtype == jnp.int32
-    assert_same(state.params, params)
-    assert_same(state.opt_state, optimizer.init(params))
 
 
 OPTIMIZERS = pytest.mark.parametrize(
