@@ -181,7 +181,8 @@ STAMP = RUN_FOLDER.stamp()
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        *((text, "config.json") for text in ("", "[]", "null", "{}", "[" * 100_000)),
+        *((text, "config.json") for text in ("", "[]", "null", "[" * 100_000)),
+        ("{}", "of the job None"),
         *((json.dumps({**STAMP, "job": job}), "of the job") for job in (3, "x")),
         (
             json.dumps({**STAMP, "job": "finetune"}),
