@@ -32,9 +32,12 @@ FORMS = {
 }
 
 
+TEXT = {"tokens": 7, "words": 5}
+
+
 def open_records(tmp_path, first_step=0, mfu_per_rate=None, trackers=()):
     throughput = Throughput("tokens", 100, mfu_per_rate)
-    return Records(tmp_path, first_step, 10, throughput, trackers, {}, {})
+    return Records(tmp_path, first_step, 10, throughput, trackers, TEXT, FORMS)
 
 
 def test_metrics_are_written_a_line_each(tmp_path):
@@ -162,6 +165,7 @@ def test_a_disk_that_fills_up_within_a_record_is_one_line(tmp_path, monkeypatch)
         pass
     (session,) = read_sessions(tmp_path / SESSIONS_FILE)
     assert session["last_step"] == 3
+    assert (session["text"], session["forms"]) == (TEXT, FORMS)
     records.close()
 
 
@@ -274,10 +278,10 @@ def program(monkeypatch):
 
 def test_a_session_says_what_it_did_and_on_what(tmp_path, program):
     """Version 1.0 timed kernels, and wrote the times."""
-    path, text = tmp_path / SESSIONS_FILE, {"tokens": 7, "words": 5}
+    path = tmp_path / SESSIONS_FILE
     program += [{TRAINING: 3.0, "the rest": 1.0}, {TRAINING: 2.0, "evaluation": 4.0}]
     assert read_sessions(path) == []
-    session = Session(path, 4, text, FORMS)
+    session = Session(path, 4, TEXT, FORMS)
     for session.last_step in (6, 8):
         session.write()
     (found,) = read_sessions(path)
@@ -285,7 +289,7 @@ def test_a_session_says_what_it_did_and_on_what(tmp_path, program):
     assert found["seconds"] == {TRAINING: 5.0, "the rest": 1.0, "evaluation": 4.0}
     assert found["devices"] == "8 x cpu" and found["processes"] == 1
     assert found["host"].endswith("cores") and found["began"].endswith("+00:00")
-    assert (found["text"], found["forms"]) == (text, FORMS)
+    assert (found["text"], found["forms"]) == (TEXT, FORMS)
     assert found["versions"] == records_lib.package_versions()
     assert found["versions"].keys() >= {"gpt1_jax", "python", "jax"}
     program.append({TRAINING: 2.0})

@@ -159,6 +159,8 @@ def test_released_adam_by_hand():
     assert (state.count.dtype, state.count.item()) == (jnp.int32, 4)
     moments = jax.tree.leaves((state.mu, state.nu))
     assert {leaf.dtype for leaf in moments} == {jnp.dtype("float32")}
+    with pytest.raises(ValueError, match="decays weights, so update needs params"):
+        optimizer.update({"w": jnp.ones((1, 1))}, state)
 
 
 def test_released_adam_does_not_decay_vectors():
