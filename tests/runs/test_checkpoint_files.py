@@ -154,7 +154,6 @@ def test_a_damaged_score_is_refused_by_name(unscored, text):
         ({"a": np.zeros(3)}, "b/0 of shape (2, 4), not None"),
         ({"A": np.zeros(3)}, "A of shape None, not (3,)"),
     ],
-    ids=str,
 )
 def test_difference_names_the_first_array_that_is_not_as_wanted(wanted, difference):
     found = {"a": np.zeros(3), "b": [np.zeros((2, 4)), np.zeros(())]}
