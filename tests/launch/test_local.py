@@ -34,6 +34,7 @@ def test_restarts_are_of_all_processes_and_limited(run_script, tmp_path):
     flags = ("--restarts=02", "--grace=08", f"--logs={tmp_path}")
     code, _, errors = run_script("local.sh", *flags, 2, "bash", "-c", fail)
     assert code == 1 and "after 2 restarts; giving up" in errors
+    assert "value too great" not in errors, "08 is decimal"
     assert [len((tmp_path / f"runs-{i}").read_text()) for i in (0, 1)] == [3, 3]
     assert (tmp_path / "process-1.log").read_text() == "begun\n" * 3
 
