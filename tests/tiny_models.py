@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config.sections import DEFAULT_SAMPLING
+from gpt1_jax.config.sections import DEFAULT_SAMPLING, OptimizerConfig
 from gpt1_jax.model import execution, language_model
 from gpt1_jax.model.execution import Execution
 from gpt1_jax.model.language_model import apply, logits
@@ -169,6 +169,25 @@ def sampling_config(**values):
     """Samples eight tokens from the whole vocabulary, unless told otherwise."""
     usual = dict(max_new_tokens=8, do_sample=True, top_k=0)
     return dataclasses.replace(DEFAULT_SAMPLING, **{**usual, **values})
+
+
+def optimizer_config(**values):
+    """The optimizer of pre-training (sec. 4.1; opt.py), unless told otherwise."""
+    usual = dict(
+        name="released_adam",
+        arguments="",
+        learning_rate=2.5e-4,
+        b1=0.9,
+        b2=0.999,
+        eps=1e-8,
+        weight_decay=0.01,
+        clip_norm=1.0,
+        schedule="cosine",
+        warmup_steps=2000,
+        warmup_fraction=0.0,
+        final_fraction=0.0,
+    )
+    return OptimizerConfig(**{**usual, **values})
 
 
 def record_dropout(monkeypatch, config, tokens):

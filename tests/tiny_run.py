@@ -191,6 +191,12 @@ def saved_state(workdir, step):
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
+def listing(folder):
+    """When each file below a folder was written, to show that none was touched."""
+    files = (path for path in Path(folder).rglob("*") if path.is_file())
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
 def metrics_without_times(workdir):
     """The records of a run, less what depends on the clock."""
     lines = (Path(workdir) / "metrics.jsonl").read_text().splitlines()

@@ -10,20 +10,9 @@ from tiny_run import ROOT
 
 # The variables of the scripts, which would act on them from outside.
 _VARIABLES = [
-    "NAME",
-    "ZONE",
-    "TYPE",
-    "PROJECT",
-    "VERSION",
-    "SPOT",
-    "QUEUED",
-    "WAIT_HOURS",
-    "EXTRAS",
-    "RESTARTS",
-    "RESTART_DELAY",
-    "SLURM_CPUS_PER_TASK",
-    "SLURM_JOB_ID",
-    "SLURM_RESTART_COUNT",
+    *("NAME", "ZONE", "TYPE", "PROJECT", "VERSION", "SPOT", "QUEUED", "WAIT_HOURS"),
+    *("EXTRAS", "RESTARTS", "RESTART_DELAY"),
+    *("SLURM_CPUS_PER_TASK", "SLURM_JOB_ID", "SLURM_RESTART_COUNT"),
 ]
 
 

@@ -43,9 +43,3 @@ def test_another_process_of_the_same_number_is_left_alone(detached, tmp_path):
     assert "does not run" in detached("status")[1]
     assert "does not run" in detached("stop")[1]
     assert detached("start", "true")[0] == 0
-
-
-@pytest.mark.parametrize("arguments", [[], ["begin"], ["start"]])
-def test_wrong_use_is_one_error(detached, arguments):
-    code, output, errors = detached(*arguments)
-    assert (code, output, errors.count("\n")) == (2, "", 1)

@@ -34,57 +34,29 @@ def test_jax_finds_the_processes_of_a_slurm_job(run_script, recorder):
     assert "0 of 2, sum 3" in output and "1 of 2, sum 3" in output
 
 
-@pytest.mark.parametrize("end", [75, 134, 137])
-def test_what_can_resume_goes_back_into_the_queue(run_script, recorder, end):
+@pytest.mark.parametrize(
+    ("end", "restarts", "code", "said"),
+    [
+        *((end, 2, 0, "restart 3 of 3") for end in (75, 134, 137)),
+        (75, 3, 75, "after 3 restarts; giving up"),
+        *((end, 0, end, "") for end in (0, 1, 127)),
+    ],
+)
+def test_what_can_resume_goes_back_into_the_queue(
+    run_script, recorder, end, restarts, code, said
+):
+    """Success, errors and the last restart end the job."""
     recorder.add("srun", f"exit {end}")
     recorder.add("scontrol")
-    code, _, errors = run_script("slurm.sbatch", "train", "it", SLURM_JOB_ID="7")
-    assert code == 0 and "restart 1 of 10" in errors
-    assert recorder.calls() == [
-        "srun --kill-on-bad-exit=0 --wait=300 train it",
-        "scontrol requeue 7",
-    ]
+    job = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)}
+    found, _, errors = run_script("slurm.sbatch", "train", "it", RESTARTS="3", **job)
+    assert found == code and said in errors and bool(said) == bool(errors)
+    run, *requeued = recorder.calls()
+    assert run == "srun --kill-on-bad-exit=0 --wait=300 train it"
+    assert requeued == ["scontrol requeue 7"] * ("restart 3" in said)
 
 
 def test_the_cores_of_a_task_are_srun_s_as_well(run_script, recorder):
     recorder.add("srun", 'echo "$SRUN_CPUS_PER_TASK cores"')
     job = {"SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "8"}
     assert run_script("slurm.sbatch", "train", **job)[1] == "8 cores\n"
-
-
-@pytest.mark.parametrize(("end", "restarts"), [(0, 0), (1, 0), (2, 0), (75, 3)])
-def test_success_errors_and_the_last_restart_end_the_job(
-    run_script, recorder, end, restarts
-):
-    recorder.add("srun", f"exit {end}")
-    recorder.add("scontrol")
-    job = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)}
-    code, _, errors = run_script("slurm.sbatch", "train", RESTARTS="3", **job)
-    assert code == end and len(recorder.calls()) == 1
-    assert ("after 3 restarts; giving up" in errors) == (restarts == 3)
-
-
-def test_a_dry_run_prints_options_and_command_and_calls_nothing(run_script, recorder):
-    recorder.add("srun")
-    code, output, errors = run_script("slurm.sbatch", "--dry-run", "train", "a b")
-    assert (code, errors, recorder.calls()) == (0, "", [])
-    assert output.splitlines()[-1].strip().endswith("train a\\ b")
-    for option in ("--requeue", "--signal=TERM@300", "--ntasks-per-node=8"):
-        assert f"#SBATCH {option}\n" in output
-    assert "gpus-per-task" not in output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "env", "problem"),
-    [
-        ([], {}, "nothing is not a command"),
-        (["--nodes=2", "train"], {}, "--nodes=2 is not a command"),
-        (["train"], {}, "not in a SLURM job"),
-        (["train"], {"RESTARTS": "many"}, "RESTARTS=many is not"),
-    ],
-)
-def test_wrong_use_is_one_error(run_script, recorder, arguments, env, problem):
-    recorder.add("srun")
-    code, _, errors = run_script("slurm.sbatch", *arguments, **env)
-    assert code == 2 and problem in errors and errors.count("\n") == 1
-    assert recorder.calls() == []

@@ -34,43 +34,28 @@ def devices_of(monkeypatch, number, **attributes):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("TPU v4", 275e12),
-        ("TPU v5 lite", 197e12),
-        ("TPU v5p", 459e12),
+        *(("TPU v4", 275e12), ("TPU v5 lite", 197e12), ("TPU v5p", 459e12)),
         ("NVIDIA A100-SXM4-80GB", 312e12),
-        ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA H100 80GB HBM3", 989e12),
-        ("NVIDIA H100 NVL", 835e12),
-        ("NVIDIA H200 NVL", 835e12),
-        ("NVIDIA L4", 121e12),
-        ("NVIDIA L40", 181e12),
-        ("NVIDIA L40S", 362e12),
+        *(("NVIDIA H100 PCIe", 756e12), ("NVIDIA H100 80GB HBM3", 989e12)),
+        *(("NVIDIA H100 NVL", 835e12), ("NVIDIA H200 NVL", 835e12)),
+        *(("NVIDIA L4", 121e12), ("NVIDIA L40", 181e12), ("NVIDIA L40S", 362e12)),
     ],
 )
 def test_peak_flops_is_that_of_the_longest_matching_name(monkeypatch, kind, expected):
+    assert describe_devices() == "8 x cpu"
     devices_of(monkeypatch, 4, device_kind=kind)
     assert peak_flops() == 4 * expected
+    assert describe_devices() == f"4 x {kind}"
 
 
 def test_the_likely_rate_is_a_part_of_the_peak_or_measured(monkeypatch):
     assert 1e8 < devices_lib.likely_flops() < 1e14  # a CPU's
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(devices_lib, "peak_flops", lambda: 1e15)
-    assert devices_lib.likely_flops() == 4e14
-    monkeypatch.setattr(devices_lib, "peak_flops", lambda: None)
-    assert devices_lib.likely_flops() is None
-
-
-def test_peak_flops_of_an_unknown_device_is_none(monkeypatch):
-    assert peak_flops() is None  # a CPU
-    devices_of(monkeypatch, 1, device_kind="Abacus")
     assert peak_flops() is None
-
-
-def test_memory_bytes_is_the_limit_of_an_accelerator(monkeypatch):
-    stats = {"bytes_limit": 80 * 2**30, "bytes_in_use": 5}
-    devices_of(monkeypatch, 2, memory_stats=lambda: stats)
-    assert memory_bytes() == 80 * 2**30
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    devices_of(monkeypatch, 2, device_kind="NVIDIA H100")
+    assert devices_lib.likely_flops() == pytest.approx(0.4 * 2 * 989e12)
+    devices_of(monkeypatch, 1, device_kind="Abacus")
+    assert peak_flops() is devices_lib.likely_flops() is None
 
 
 def test_memory_bytes_is_that_of_the_device_with_the_least(monkeypatch):
@@ -103,12 +88,6 @@ def groups(monkeypatch, tmp_path):
     return make
 
 
-def test_memory_bytes_of_a_cpu_is_its_share_of_the_machine(groups):
-    assert memory_bytes() == MACHINE // 8
-    groups("0::/\n", {"memory.max": 800})
-    assert memory_bytes() == 100
-
-
 @pytest.mark.parametrize(
     ("listed", "limits", "expected"),
     [
@@ -129,22 +108,22 @@ def test_memory_bytes_of_a_cpu_is_its_share_of_the_machine(groups):
     ],
 )
 def test_a_container_has_what_its_groups_may_use(groups, listed, limits, expected):
+    """And a device of its CPU a share of that."""
     groups(listed, limits)
     assert host_memory_bytes() == expected
+    assert memory_bytes() == expected // 8
 
 
 def test_what_no_memory_holds_is_refused_in_one_line(groups):
     groups("0::/\n", {"memory.max": 8 * 10**9})
-    require_memory("config.batch_size=7", 10**9, "Lower it.")
-    require_memory("config.batch_size=7", 8 * 10**9, "Lower it.", on_host=True)
-    with pytest.raises(
-        UserError,
-        match=r"^config\.batch_size=9 takes at least 2\.0 GB"
-        r" of memory; a device has 1\.0 GB\. Lower it\.$",
-    ):
-        require_memory("config.batch_size=9", 2 * 10**9, "Lower it.")
+    setting = "config.batch_size=9"
+    require_memory(setting, 10**9, "Lower it.")
+    require_memory(setting, 8 * 10**9, "Lower it.", on_host=True)
+    says = rf"^{setting} takes at least 2\.0 GB of memory; a device has 1\.0 GB\. Low"
+    with pytest.raises(UserError, match=says):
+        require_memory(setting, 2 * 10**9, "Lower it.")
     with pytest.raises(UserError, match=r"the host has 8\.0 GB"):
-        require_memory("config.batch_size=9", 10**400, "Lower it.", on_host=True)
+        require_memory(setting, 10**400, "Lower it.", on_host=True)
 
 
 @pytest.fixture
@@ -178,19 +157,12 @@ def test_configure_keeps_programs_where_the_next_process_finds_them(
     assert len(programs) == 1, programs
 
 
-def test_setup_cfg_asks_for_the_oldest_jax():
+def test_a_jax_that_is_too_old_is_refused(monkeypatch, tmp_path):
     oldest = ".".join(map(str, devices_lib.OLDEST_JAX))
     assert f"jax>={oldest}" in setup_cfg()["options"]["install_requires"].split()
-
-
-def test_a_jax_that_is_too_old_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(jax, "__version_info__", (0, 8, 1))
     monkeypatch.setattr(jax, "__version__", "0.8.1")
     calls = (lambda: configure("default", str(tmp_path))), lambda: gpt1_jax.load("run")
     for call in calls:
         with pytest.raises(UserError, match=r"^JAX 0\.8\.1 .* upgrade it to 0\.8\.2"):
             call()
-
-
-def test_devices_are_described_by_number_and_kind():
-    assert describe_devices() == "8 x cpu"

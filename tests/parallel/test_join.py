@@ -10,6 +10,7 @@ import jax
 import pytest
 from joined import LAUNCHERS, OURS, addresses, free_port, start_script
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.parallel import join
 from gpt1_jax.parallel.join import Waits, count_processes, initialize_processes
 from gpt1_jax.parallel.processes import EXIT_AGAIN
@@ -48,12 +49,7 @@ def joined(monkeypatch):
     calls = []
 
     def initialize(
-        coordinator_address=None,
-        num_processes=None,
-        process_id=None,
-        initialization_timeout=300,
-        heartbeat_timeout_seconds=100,
-        shutdown_timeout_seconds=300,
+        coordinator_address=None, num_processes=None, process_id=None, **waits
     ):
         calls.append((coordinator_address, num_processes, process_id))
 
@@ -61,68 +57,62 @@ def joined(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize(
-    ("variables", "count"),
-    [
-        ({}, 1),
-        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, 1),  # salloc, without srun
-        ({**SLURM, "SLURM_NTASKS": "1"}, 1),
-        ({**SLURM, "SLURM_NTASKS": "4"}, 4),
-        ({**SLURM, "SLURM_NTASKS": "4", "JAX_COORDINATOR_ADDRESS": "node1:99"}, 4),
-        ({"OMPI_MCA_orte_hnp_uri": "0;tcp://h:1", "OMPI_COMM_WORLD_SIZE": "2"}, 2),
-        ({"TPU_WORKER_HOSTNAMES": "localhost"}, 1),
-    ],
-    ids=str,
-)
-def test_auto_joins_where_a_launcher_started_several(
-    joined, monkeypatch, variables, count
-):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert count_processes("auto") == count
-    initialize_processes("auto", Waits())
-    assert len(joined) == (count > 1)
-    initialize_processes("off", Waits())
-    assert len(joined) == (count > 1)
+def ours(address, count, index):
+    """Our own variables, those that are set."""
+    values = zip(OURS, (address, count, index), strict=True)
+    return {name: value for name, value in values if value}
 
 
 @pytest.mark.parametrize(
     ("variables", "joins"),
     [
-        (("host-0:1234", "4", "2"), [("host-0:1234", 4, 2)]),
-        (("[::1]:1234", "2", "1"), [("[::1]:1234", 2, 1)]),
-        (("host-0:1234", "1", "0"), []),
+        ({}, None),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, None),  # salloc, without srun
+        ({**SLURM, "SLURM_NTASKS": "1"}, None),
+        ({**SLURM, "SLURM_NTASKS": "4"}, (None, None, None)),
+        (
+            {**SLURM, "SLURM_NTASKS": "4", "JAX_COORDINATOR_ADDRESS": "node1:99"},
+            (None, None, None),
+        ),
+        (
+            {"OMPI_MCA_orte_hnp_uri": "0;tcp://h:1", "OMPI_COMM_WORLD_SIZE": "2"},
+            (None, None, None),
+        ),
+        ({"TPU_WORKER_HOSTNAMES": "localhost"}, None),
+        (ours("host-0:1234", "4", "2"), ("host-0:1234", 4, 2)),
+        (ours("[::1]:1234", "2", "1"), ("[::1]:1234", 2, 1)),
+        (ours("host-0:1234", "1", "0"), None),
     ],
     ids=str,
 )
-def test_our_own_variables_name_address_count_and_process(
-    joined, monkeypatch, variables, joins
-):
-    for name, value in zip(OURS, variables, strict=True):
+def test_auto_joins_where_several_are_started(joined, monkeypatch, variables, joins):
+    """By a launcher, or as our own variables have it."""
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    initialize_processes("auto", Waits())
-    assert joined == joins
+    for mode in ("auto", "off"):
+        initialize_processes(mode, Waits())
+        assert joined == ([joins] if joins else [])
 
 
 @pytest.mark.parametrize(
     ("variables", "problem"),
     [
-        (("host-0:1234", "", ""), r"set without JAX_NUM_PROCESSES and JAX_PROCESS_ID"),
-        (("host-0:1234", "4", ""), r"JAX_NUM_PROCESSES='4' JAX_PROCESS_ID='' do not"),
-        (("", "4", "2"), r"JAX_COORDINATOR_ADDRESS='' .* do not name a process"),
-        (("host-0", "4", "2"), r"as HOST:PORT of process 0"),
-        (("host-0:1234", "4", "4"), r"counted from 0"),
-        (("host-0:1234", "two", "0"), r"JAX_NUM_PROCESSES='two'"),
+        (ours("host-0:1234", "", ""), "set without JAX_NUM_PROCESSES and JAX_PROCESS"),
+        (ours("host-0:1234", "4", ""), "JAX_NUM_PROCESSES='4' JAX_PROCESS_ID='' do "),
+        (ours("", "4", "2"), "JAX_COORDINATOR_ADDRESS='' .* do not name a process"),
+        (ours("host-0", "4", "2"), "as HOST:PORT of process 0"),
+        (ours("host-0:1234", "4", "4"), "counted from 0"),
+        (ours("host-0:1234", "two", "0"), "JAX_NUM_PROCESSES='two'"),
+        ({**SLURM, "SLURM_NTASKS": "many"}, "a launcher, but not its .*: .*'many'"),
     ],
     ids=str,
 )
 def test_variables_that_name_no_process_are_refused(
     joined, monkeypatch, variables, problem
 ):
-    for name, value in zip(OURS, variables, strict=True):
-        if value:
-            monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=rf"{problem}.*--distributed=off"):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=rf"{problem}.*--distributed=off"):
         initialize_processes("auto", Waits())
     assert joined == []
     assert count_processes("off") == 1
@@ -148,13 +138,6 @@ def test_a_version_of_jax_that_cannot_be_asked_is_told(joined, monkeypatch):
     monkeypatch.setattr("jax._src.clusters.ClusterEnv", None)
     with pytest.warns(UserWarning, match=r"Running alone: a version.*--distributed=on"):
         assert count_processes("auto") == 1
-
-
-def test_a_launcher_that_cannot_be_asked_is_refused(joined, monkeypatch):
-    for name, value in {**SLURM, "SLURM_NTASKS": "many"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=r"not its processes: .*'many'.*=off"):
-        count_processes("auto")
 
 
 class Metadata(http.server.BaseHTTPRequestHandler):
@@ -198,26 +181,24 @@ def tpu_host():
 
 
 def test_hosts_of_a_tpu_pod_find_each_other_by_their_metadata(tpu_host):
+    """One that is alone waits for nobody.
+
+    Nor does one without a metadata server, which it says.
+    """
     port = str(free_port())
     hosts = [
-        start_join(JAX_COORDINATOR_PORT=port, **tpu_host(k, workers=2))
-        for k in range(2)
+        *(start_join(JAX_COORDINATOR_PORT=port, **tpu_host(k, 2)) for k in range(2)),
+        start_join(1, **tpu_host(0, workers=1)),
+        start_join(
+            1, GCE_METADATA_IP=f"localhost:{free_port()}", JAX_FORCE_TPU_INIT="1"
+        ),
     ]
-    for k, host in enumerate(hosts):
+    for host, place in zip(
+        hosts, ("0 of 2", "1 of 2", "0 of 1", "0 of 1"), strict=True
+    ):
         output = host.communicate(timeout=60)[0]
-        assert f"process {k} of 2" in output and host.returncode == 0, output
-
-
-def test_a_tpu_host_that_is_alone_waits_for_nobody(tpu_host):
-    """Nor does one without a metadata server, which it says."""
-    single = start_join(wait=1, **tpu_host(0, workers=1))
-    without = start_join(
-        wait=1, GCE_METADATA_IP=f"localhost:{free_port()}", JAX_FORCE_TPU_INIT="1"
-    )
-    for host, warns in ((single, False), (without, True)):
-        output = host.communicate(timeout=60)[0]
-        assert "process 0 of 1" in output and host.returncode == 0, output
-        assert ("Running alone" in output) == warns
+        assert f"process {place}" in output and host.returncode == 0, output
+        assert ("Running alone" in output) == (host is hosts[-1])
 
 
 def test_processes_that_do_not_come_end_the_wait_with_one_line():
@@ -233,8 +214,8 @@ def test_processes_that_do_not_come_end_the_wait_with_one_line():
 def test_a_port_in_use_is_refused(joined, monkeypatch):
     with socket.create_server(("", 0)) as taken:
         address = f"localhost:{taken.getsockname()[1]}"
-        for name, value in zip(OURS, (address, "2", "0"), strict=True):
+        for name, value in ours(address, "2", "0").items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(ValueError, match=rf"{address}.*in use.*another port"):
+        with pytest.raises(UserError, match=rf"{address}.*in use.*another port"):
             initialize_processes("auto", Waits())
     assert joined == []

@@ -1,13 +1,11 @@
 """What processes tell each other, which rows are theirs, how a stuck one ends."""
 
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
+from joined import start_script
 
 from gpt1_jax.parallel import processes
 from gpt1_jax.parallel.processes import (
@@ -45,13 +43,10 @@ def test_host_rows_split_a_batch_among_the_processes(monkeypatch):
     assert parts == list(range(12))
 
 
-def test_a_process_that_is_alone_gathers_its_own_text():
-    assert gather("text") == ["text"]
-
-
 def test_agree_is_the_value_of_the_main_process(monkeypatch):
     assert agree(True) is True
     assert agree(False) is False
+    assert gather("text") == ["text"]
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     heard = []
 
@@ -80,28 +75,6 @@ with Watchdog(0.8, "stuck here.", 75, traces={traces}) as watchdog:
 """
 
 
-def start(code):
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_silence_ends_the_process_with_a_line_and_its_code():
-    """One of two shows the stack of every thread before."""
-    started = [start(STUCK.format(traces=traces)) for traces in (False, True)]
-    ends = [process.communicate(timeout=30) for process in started]
-    assert [process.returncode for process in started] == [75, 75]
-    assert [out for out, _ in ends] == 2 * ["alive\n"]
-    (_, said), (_, traced) = ends
-    assert said == "gpt1_jax: stuck here.\n"
-    assert "in wait_for_ever" in traced and "in _watch" in traced
-    assert traced.endswith(said)
-
-
 STOPPED = """
 import time
 from gpt1_jax.parallel.processes import Watchdog
@@ -116,16 +89,26 @@ print("done", flush=True)
 """
 
 
-def test_time_in_which_the_process_is_stopped_is_no_silence():
-    """As by Ctrl-Z, until `fg`."""
-    process = start(STOPPED)
-    assert process.stdout.readline() == "begun\n"
+def test_silence_ends_the_process_with_a_line_and_its_code():
+    """One of two shows the stack of every thread before.
+
+    Time in which a process is stopped is no silence, as by Ctrl-Z until `fg`.
+    """
+    started = [start_script(STUCK.format(traces=traces)) for traces in (False, True)]
+    stopped = start_script(STOPPED)
+    assert stopped.stdout.readline() == "begun\n"
     time.sleep(0.3)
-    process.send_signal(signal.SIGSTOP)
+    stopped.send_signal(signal.SIGSTOP)
     time.sleep(2)
-    process.send_signal(signal.SIGCONT)
-    assert process.communicate(timeout=30) == ("done\n", "")
-    assert process.returncode == 0
+    stopped.send_signal(signal.SIGCONT)
+    said, traced = (process.communicate(timeout=30)[0] for process in started)
+    assert [process.returncode for process in started] == [75, 75]
+    assert said == "alive\ngpt1_jax: stuck here.\n"
+    assert traced.startswith("alive\n")
+    assert "in wait_for_ever" in traced and "in _watch" in traced
+    assert traced.endswith("\ngpt1_jax: stuck here.\n")
+    assert stopped.communicate(timeout=30)[0] == "done\n"
+    assert stopped.returncode == 0
 
 
 def test_nothing_ends_after_the_block_or_without_a_limit():

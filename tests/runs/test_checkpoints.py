@@ -1,3 +1,4 @@
+import functools
 import itertools
 import json
 import re
@@ -9,12 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
+from tiny_run import listing
 
 from gpt1_jax.config.checks import BEST, NEWEST
 from gpt1_jax.config.sections import CheckpointConfig
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.runs import checkpoints as checkpoints_module
 from gpt1_jax.runs.checkpoint_files import (
+    LOWEST_LOSS,
+    MANIFEST_FILE,
+    UNHASHED,
     Best,
     abstract_state,
     delete_checkpoint,
@@ -44,8 +49,8 @@ def opened(tmp_path):
     """A function that opens the checkpoints of one run folder."""
     managers = []
 
-    def make():
-        managers.append(Checkpoints(epath.Path(tmp_path), CONFIG))
+    def make(best=LOWEST_LOSS):
+        managers.append(Checkpoints(epath.Path(tmp_path), CONFIG, best))
         return managers[-1]
 
     yield make
@@ -60,21 +65,25 @@ def restore(checkpoints, check=lambda metadata: None):
     return checkpoints.restore(target, check)
 
 
-def save_all(checkpoints, losses):
+KEPT = {"milestone": {"amount": 1000, "unit": "words"}}
+
+
+def save_all(checkpoints, losses, for_good=()):
     for step, loss in losses.items():
-        checkpoints.save(step, state_at(step), {"number": step})
+        metadata = KEPT if step in for_good else {"number": step}
+        checkpoints.save(step, state_at(step), metadata)
         if loss is not None:
             checkpoints.add_score(step, loss)
     checkpoints.wait()
 
 
-def files_of(tmp_path, step):
-    folder = tmp_path / "checkpoints" / str(step) / "state"
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(files, key=lambda path: path.stat().st_size)
+def steps_in(folder):
+    """Everything that is there, whole or not."""
+    return {path.name for path in folder.iterdir()}
 
 
-def test_restore_gives_back_what_was_saved_and_its_metadata(opened):
+def test_restore_gives_back_what_was_saved_and_its_metadata(opened, tmp_path):
+    assert restore(opened()) is None
     save_all(opened(), {3: 1.0})
     seen = []
     restored = restore(opened(), seen.append)
@@ -83,76 +92,63 @@ def test_restore_gives_back_what_was_saved_and_its_metadata(opened):
     digest = tree_digest(jax.tree.map(np.asarray, state_at(3).params))
     assert seen == [{"number": 3, "params_digest": digest}]
 
+    def refuse(metadata):
+        raise ValueError("another run")
 
-def test_nothing_saved_restores_nothing(opened):
-    assert restore(opened()) is None
+    with pytest.raises(ValueError, match="another run"):
+        restore(opened(), refuse)
+    assert int(restore(opened()).step) == 3, "it was left alone"
 
-
-def test_the_latest_two_and_the_best_are_kept(opened, tmp_path):
-    save_all(opened(), {1: 5.0, 2: 1.0, 3: 2.0, 4: 3.0, 5: None, 6: float("nan")})
-    kept = {p.name for p in (tmp_path / "checkpoints").iterdir()}
-    assert kept == {"2", "5", "6"}
-
-
-def test_saving_the_same_step_again_changes_nothing(opened, tmp_path):
-    checkpoints = opened()
-    save_all(checkpoints, {1: 1.0})
-    before = (tmp_path / "checkpoints/1/manifest.json").stat().st_mtime_ns
-    save_all(checkpoints, {1: 2.0})
-    assert (tmp_path / "checkpoints/1/manifest.json").stat().st_mtime_ns == before
-
-
-def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_is_used(
-    opened, tmp_path, capsys
-):
-    save_all(opened(), {1: 1.0, 2: 0.5})
-    largest = files_of(tmp_path, 2)[-1]
-    data = bytearray(largest.read_bytes())
-    data[len(data) // 2] ^= 1
-    largest.write_bytes(data)
-    checkpoints = opened()
-    assert int(restore(checkpoints).step) == 1
-    assert re.search("step 2 is damaged.*differs", capsys.readouterr().out)
-    assert (tmp_path / "damaged_checkpoints" / "2-0").exists()
-    save_all(checkpoints, {2: 0.5})  # the step can be saved again
-    assert int(restore(opened()).step) == 2
+    folder = tmp_path / "checkpoints" / "3"
+    listed = json.loads((folder / MANIFEST_FILE).read_text())
+    found = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    left_out = {path.name for path in found if str(path) not in listed}
+    assert left_out <= {MANIFEST_FILE, *UNHASHED}
+    assert any("/d/" in name for name in listed)  # the arrays
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["no manifest", "cut manifest", "a list", "deep", "lost file"],
+    ("losses", "kept", "best"),
+    [
+        ({1: 5.0, 2: 1.0, 3: 2.0, 4: 3.0, 5: None, 6: float("nan")}, {2, 5, 6}, 2),
+        # A new best lets the old one go, although no later save would.
+        ({1: 1.0, 2: 2.0, 3: 3.0, 4: 0.5}, {3, 4}, 4),
+    ],
 )
-def test_missing_pieces_are_noticed(opened, tmp_path, capsys, damage):
-    save_all(opened(), {1: 1.0, 2: 0.5})
-    manifest = tmp_path / "checkpoints/2/manifest.json"
-    if damage == "no manifest":
-        manifest.unlink()
-    elif damage == "cut manifest":
-        manifest.write_text(manifest.read_text()[:50])
-    elif damage == "a list":
-        manifest.write_text("[1, 2]")
-    elif damage == "deep":
-        manifest.write_text("[" * 100_000)
-    else:
-        files_of(tmp_path, 2)[-1].unlink()
-    assert int(restore(opened()).step) == 1
-    assert "step 2 is damaged" in capsys.readouterr().out
+def test_the_latest_two_and_the_best_are_kept(opened, tmp_path, losses, kept, best):
+    save_all(opened(), losses)
+    assert steps_in(tmp_path / "checkpoints") == set(map(str, kept))
+    assert read_params(epath.Path(tmp_path), BEST).step == best
+
+
+def largest_file(folder):
+    files = (path for path in (folder / "state").rglob("*") if path.is_file())
+    return max(files, key=lambda path: path.stat().st_size)
 
 
 def test_damage_of_the_newest_is_set_aside_and_the_newest_sound_state_is_used(
     opened, tmp_path, capsys
 ):
-    """Of an older one only once it is the newest."""
-    save_all(opened(), {1: 1.0, 2: 0.5, 3: 0.7})
+    """Here a lost file and a flipped byte; such a step can be saved again."""
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0}, for_good={1})
+    save_all(checkpoints, {2: 0.5, 3: 0.7})
+    largest = largest_file(tmp_path / "checkpoints/2")
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
     shutil.rmtree(tmp_path / "checkpoints/3/metadata")
     (tmp_path / "checkpoints/999").touch()
     (tmp_path / "checkpoints/1000").mkdir()
-    assert int(restore(opened()).step) == 2
+    checkpoints = opened()
+    assert int(restore(checkpoints).step) == 1
     said = capsys.readouterr().out
-    assert re.search(r"step 3 is damaged.*missing.*moving it to ", said)
-    aside = {path.name for path in (tmp_path / "damaged_checkpoints").iterdir()}
-    assert aside == {"3-0", "1000-0"}
-    assert saved_steps(epath.Path(tmp_path)) == [2]
+    assert re.search(r"step 2 is damaged.*differs.*moving it to ", said)
+    assert re.search("step 3 is damaged.*missing", said)
+    assert steps_in(tmp_path / "damaged_checkpoints") == {"2-0", "3-0", "1000-0"}
+    assert saved_steps(epath.Path(tmp_path)) == [1]
+    save_all(checkpoints, {2: 0.5})
+    assert int(restore(opened()).step) == 2
 
 
 class Killed(BaseException):
@@ -183,18 +179,17 @@ def test_a_checkpoint_killed_while_it_is_deleted_is_none(opened, tmp_path, capsy
             break
         except Killed:
             pass
-        if moment == 0:
-            assert saved_steps(epath.Path(tmp_path)) == [1, 2]
-        else:
-            assert saved_steps(epath.Path(tmp_path)) == [1]
+        steps = [1, 2] if moment == 0 else [1]
+        assert saved_steps(epath.Path(tmp_path)) == steps
+        if moment in (1, 10):
             checkpoints = opened()
             assert int(restore(checkpoints).step) == 1
             save_all(checkpoints, {3: 0.4})  # by then orbax has removed what is left
-            found = {path.name for path in (tmp_path / "checkpoints").iterdir()}
-            assert found == {"1", "3"}
+            assert steps_in(tmp_path / "checkpoints") == {"1", "3"}
             shutil.rmtree(tmp_path / "checkpoints/3")
         assert not (tmp_path / "damaged_checkpoints").exists()
-        shutil.rmtree(folder, ignore_errors=True)
+        for left in (tmp_path / "checkpoints").glob("2*"):
+            shutil.rmtree(left)
         shutil.copytree(tmp_path / "whole", folder)
     _left.clear()
     assert moment > 10 and not folder.exists()
@@ -242,13 +237,8 @@ def test_files_that_orbax_cannot_read_take_one_line(opened, tmp_path):
     file = tmp_path / "checkpoints/1/state/_METADATA"
     values = json.loads(file.read_text())
     folder = epath.Path(tmp_path / "checkpoints/1")
-    for wrong in (
-        "text",
-        [],
-        {},
-        {"tree_metadata": 3},
-        {**values, "tree_metadata": []},
-    ):
+    damaged = {**values, "tree_metadata": []}
+    for wrong in ("text", [], {}, {"tree_metadata": 3}, damaged):
         file.write_text(json.dumps(wrong))
         write_manifest(folder)
         with pytest.raises((UserError, OSError), match="checkpoints/1"):
@@ -276,102 +266,70 @@ def test_a_run_of_damaged_checkpoints_refuses_to_start(opened, tmp_path):
             restore(opened())
 
 
-def test_a_refused_checkpoint_is_left_alone(opened, tmp_path):
-    save_all(opened(), {1: 1.0})
-
-    def refuse(metadata):
-        raise ValueError("another run")
-
-    with pytest.raises(ValueError, match="another run"):
-        restore(opened(), refuse)
-    assert int(restore(opened()).step) == 1
-
-
-def test_a_save_that_dies_half_way_leaves_the_one_before(opened, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError("no such disk"), "^no such disk$"),
+        (OSError(28, "No space left on device"), "is full: the checkpoint of step 2"),
+        (None, r"is full: the checkpoint of step 2 needs .* MB"),
+    ],
+)
+def test_a_save_that_dies_half_way_leaves_the_one_before(
+    opened, monkeypatch, error, says
+):
+    """Or one for which the disk has no room to begin with."""
     save_all(opened(), {1: 1.0})
 
     def die(self):
-        raise OSError("disk full")
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "_complete", die)
-        checkpoints = opened()
-        with pytest.raises(OSError, match="disk full"):
-            save_all(checkpoints, {2: 0.5})
+        if error:
+            patch.setattr(Checkpoints, "_complete", die)
+        else:
+            usage = shutil._ntuple_diskusage(10**9, 10**9, 100)
+            patch.setattr(shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(OSError, match=says):
+            save_all(opened(), {2: 0.5})
     assert int(restore(opened()).step) == 1
 
 
-def test_manifest_lists_every_file_but_itself(opened, tmp_path):
-    save_all(opened(), {1: 1.0})
-    folder = tmp_path / "checkpoints" / "1"
-    listed = json.loads((folder / "manifest.json").read_text())
-    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-    left_out = {name.split("/")[-1] for name in found - set(listed)}
-    assert left_out <= {
-        "manifest.json",
-        "score.json",
-        "_CHECKPOINT_METADATA",
-        "commit_success.txt",
-    }
-    assert any("/d/" in name for name in listed)  # the arrays
-
-
-SCORE = Best("valid_accuracy", highest=True)
-
-
-def save_scores(tmp_path, scores):
-    checkpoints = Checkpoints(epath.Path(tmp_path), CONFIG, SCORE)
-    save_all(checkpoints, scores)
-    checkpoints.close()
-    return {int(path.name) for path in (tmp_path / "checkpoints").iterdir()}
-
-
-def test_of_equal_scores_the_earliest_is_kept_and_read(tmp_path):
-    kept = save_scores(tmp_path, {1: 0.5, 2: 0.8, 3: 0.8, 4: 0.7, 5: 0.8})
-    assert kept == {2, 4, 5}
+def test_of_equal_scores_the_earliest_is_kept_and_read(opened, tmp_path):
+    accuracy = Best("valid_accuracy", highest=True)
+    save_all(opened(accuracy), {1: 0.5, 2: 0.8, 3: 0.8, 4: 0.7, 5: 0.8})
+    assert steps_in(tmp_path / "checkpoints") == {"2", "4", "5"}
     assert read_params(epath.Path(tmp_path), BEST).step == 2
 
 
-def test_of_equal_losses_the_earliest_is_kept(opened, tmp_path):
-    save_all(opened(), {1: 3.0, 2: 1.0, 3: 1.0, 4: 2.0, 5: 1.0})
-    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"2", "4", "5"}
-    assert read_params(epath.Path(tmp_path), BEST).step == 2
-
-
-def test_params_are_read_as_saved_from_any_step(opened, tmp_path):
-    save_all(opened(), {1: 1.0, 2: 0.5, 3: 2.0})
+def test_any_step_is_read_as_saved_and_nothing_is_touched(opened, tmp_path):
+    """Its parameters, or its whole state."""
     folder = epath.Path(tmp_path)
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+        read_params(folder)
+    save_all(opened(), {1: 1.0, 2: 0.5, 3: 2.0})
+    shapes = jax.eval_shape(lambda: state_at(0))
     before = listing(tmp_path)
     for asked, step in ((NEWEST, 3), (BEST, 2), (2, 2)):
         saved = read_params(folder, asked)
         assert saved.step == step and saved.metadata["number"] == step
         jax.tree.map(np.testing.assert_array_equal, saved.params, state_at(step).params)
-    assert listing(tmp_path) == before
-
-
-def test_a_state_is_read_as_saved_from_any_step(opened, tmp_path):
-    save_all(opened(), {1: 1.0, 2: 0.5, 3: 2.0})
-    folder = epath.Path(tmp_path)
-    shapes = jax.eval_shape(lambda: state_at(0))
-    before = listing(tmp_path)
-    for asked, step in ((NEWEST, 3), (BEST, 2), (2, 2)):
         state = read_state(folder, asked, shapes)
         assert isinstance(state, TrainState)
         jax.tree.map(np.testing.assert_array_equal, state, state_at(step))
         assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(state))
-    assert saved_steps(folder) == [2, 3]
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint of step 7.*\[2, 3\]"):
+        read_params(folder, 7)
     with pytest.raises(ValueError, match=r"not hold the state .*: opt_state/0/mu of"):
         wrong = shapes._replace(opt_state=({"nu": shapes.step}, ()))
         read_state(folder, 2, wrong)
     assert listing(tmp_path) == before
-    files_of(tmp_path, 3)[-1].unlink()
-    with pytest.raises(ValueError, match=r"3 is damaged.*Other steps there: \[2\]"):
-        read_state(folder, NEWEST, shapes)
-
-
-def listing(folder):
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path: path.stat().st_mtime_ns for path in files}
+    largest_file(tmp_path / "checkpoints/3").unlink()
+    before = listing(tmp_path)
+    for read in (read_params, functools.partial(read_state, target=shapes)):
+        with pytest.raises(UserError, match=r"3 is damaged.*Other steps there: \[2\]"):
+            read(folder, NEWEST)
+    assert read_params(folder, 2).step == 2
+    assert listing(tmp_path) == before
 
 
 def test_the_best_is_still_known_after_a_restart(opened, tmp_path):
@@ -379,95 +337,40 @@ def test_the_best_is_still_known_after_a_restart(opened, tmp_path):
         checkpoints = opened()
         restore(checkpoints)
         save_all(checkpoints, {step: loss})
-        checkpoints.close()
-    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"2", "4", "5"}
+    assert steps_in(tmp_path / "checkpoints") == {"2", "4", "5"}
     assert read_params(epath.Path(tmp_path), BEST).step == 2
 
 
-def test_without_a_measurement_the_best_is_the_newest(opened, tmp_path):
-    save_all(opened(), {1: None, 2: float("nan")})
-    assert read_params(epath.Path(tmp_path), BEST).step == 2
-
-
-def test_a_step_that_is_not_there_is_refused_with_the_list(opened, tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
-        read_params(epath.Path(tmp_path))
-    save_all(opened(), {1: 1.0, 2: 0.5})
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint of step 7.*\[1, 2\]"):
-        read_params(epath.Path(tmp_path), 7)
-
-
-def test_reading_a_damaged_step_is_refused_and_touches_nothing(opened, tmp_path):
-    save_all(opened(), {1: 1.0, 2: 0.5})
-    files_of(tmp_path, 2)[-1].unlink()
-    before = listing(tmp_path)
-    with pytest.raises(ValueError, match=r"2 is damaged.*Other steps there: \[1\]"):
-        read_params(epath.Path(tmp_path))
-    assert read_params(epath.Path(tmp_path), 1).step == 1
-    assert listing(tmp_path) == before
-
-
-def test_a_step_measured_later_is_not_saved_again(opened, tmp_path):
+def test_a_step_is_saved_once_and_may_be_measured_later(opened, tmp_path):
     checkpoints = opened()
     save_all(checkpoints, {1: 1.0, 2: None})
     manifest = tmp_path / "checkpoints/2/manifest.json"
     before = manifest.stat().st_mtime_ns
+    save_all(checkpoints, {2: None})
     checkpoints.add_score(2, 0.5)
+    checkpoints.add_score(7, 0.1)  # which is not saved
     assert manifest.stat().st_mtime_ns == before
     save_all(checkpoints, {3: 0.7, 4: 0.9})
     assert read_params(epath.Path(tmp_path), BEST).step == 2
     assert int(restore(opened()).step) == 4
 
 
-def test_a_new_best_lets_the_old_one_go(opened, tmp_path):
-    """At the end of a run, too, when no later save would."""
-    save_all(opened(), {1: 1.0, 2: 2.0, 3: 3.0, 4: 0.5})
-    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"3", "4"}
-
-
-def test_what_is_not_saved_is_not_measured(opened, tmp_path):
-    checkpoints = opened()
-    save_all(checkpoints, {1: 1.0})
-    checkpoints.add_score(7, 0.1)
-    assert read_params(epath.Path(tmp_path), BEST).step == 1
-
-
-def test_the_direction_of_the_metric_is_read_not_guessed(tmp_path):
-    best = Best("valid_error", highest=False)
-    checkpoints = Checkpoints(epath.Path(tmp_path), CONFIG, best)
-    save_all(checkpoints, {1: 0.9, 2: 0.1, 3: 0.5})
-    checkpoints.close()
-    assert read_params(epath.Path(tmp_path), BEST).step == 2
-
-
-KEPT = {"milestone": {"amount": 1000, "unit": "words"}}
-
-
-def save_some_for_good(checkpoints, losses, for_good):
-    for step, loss in losses.items():
-        checkpoints.save(step, state_at(step), KEPT if step in for_good else {})
-        checkpoints.add_score(step, loss)
-    checkpoints.wait()
-
-
 def test_what_is_kept_for_good_stays_beside_the_latest_and_the_best(opened, tmp_path):
     """After a restart too, which is told of none of them."""
-    checkpoints = opened()
-    save_some_for_good(checkpoints, {1: 5.0, 2: 1.0, 3: 4.0, 4: 3.0, 5: 2.0}, {1, 3})
-    checkpoints.close()
-    assert saved_steps(epath.Path(tmp_path)) == [1, 2, 3, 4, 5]
-    checkpoints = opened()
-    save_some_for_good(checkpoints, {6: 6.0, 7: 0.5, 8: 7.0, 9: 8.0}, {7})
-    assert saved_steps(epath.Path(tmp_path)) == [1, 3, 7, 8, 9]
-    assert read_params(epath.Path(tmp_path), BEST).step == 7
-    assert read_metadata(epath.Path(tmp_path), 3)["milestone"] == KEPT["milestone"]
+    folder = epath.Path(tmp_path)
+    save_all(opened(), {1: 5.0, 2: 1.0, 3: 4.0, 4: 3.0, 5: 2.0}, for_good={1, 3})
+    assert saved_steps(folder) == [1, 2, 3, 4, 5]
+    save_all(opened(), {6: 6.0, 7: 0.5, 8: 7.0, 9: 8.0}, for_good={7})
+    assert saved_steps(folder) == [1, 3, 7, 8, 9]
+    assert read_params(folder, BEST).step == 7
+    assert read_metadata(folder, 3)["milestone"] == KEPT["milestone"]
 
 
 def test_what_cannot_be_read_is_not_deleted_as_if_it_were_not_kept(opened, tmp_path):
-    save_some_for_good(opened(), {1: 1.0, 2: 2.0}, {1})
+    save_all(opened(), {1: 1.0, 2: 2.0}, for_good={1})
     (tmp_path / "checkpoints/1/metadata/metadata").write_text("{")
     (tmp_path / "checkpoints/1/score.json").unlink()
-    save_some_for_good(opened(), {3: 0.5, 4: 0.6, 5: 0.7}, {})
+    save_all(opened(), {3: 0.5, 4: 0.6, 5: 0.7})
     assert saved_steps(epath.Path(tmp_path)) == [1, 3, 4, 5]
 
 
@@ -475,38 +378,9 @@ def test_what_cannot_be_read_is_not_deleted_as_if_it_were_not_kept(opened, tmp_p
 def test_a_damaged_step_is_kept_again_if_that_is_still_wanted(
     opened, tmp_path, again, left
 ):
-    save_some_for_good(opened(), {1: 1.0, 2: 0.5}, {2})
+    save_all(opened(), {1: 1.0, 2: 0.5}, for_good={2})
     (tmp_path / "checkpoints/2/manifest.json").unlink()
     checkpoints = opened()
     assert int(restore(checkpoints).step) == 1
-    save_some_for_good(checkpoints, {2: 0.5, 3: 0.4, 4: 0.3, 5: 0.2}, again)
+    save_all(checkpoints, {2: 0.5, 3: 0.4, 4: 0.3, 5: 0.2}, for_good=again)
     assert saved_steps(epath.Path(tmp_path)) == left
-
-
-def test_a_full_disk_is_one_line_and_harms_nothing(opened, monkeypatch):
-    checkpoints = opened()
-    save_all(checkpoints, {1: 1.0})
-    usage = shutil._ntuple_diskusage(10**9, 10**9, 100)
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda path: usage)
-        with pytest.raises(
-            OSError, match=r"full: the checkpoint of step 2 needs .* MB"
-        ):
-            checkpoints.save(2, state_at(2), {})
-    assert int(restore(opened()).step) == 1
-
-
-def test_a_disk_that_fills_up_in_a_save_is_one_line(opened, monkeypatch):
-    checkpoints = opened()
-    save_all(checkpoints, {1: 1.0})
-
-    def fill(self):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "_complete", fill)
-        checkpoints = opened()
-        checkpoints.save(2, state_at(2), {})
-        with pytest.raises(OSError, match="is full: the checkpoint of step 2"):
-            checkpoints.wait()
-    assert int(restore(opened()).step) == 1

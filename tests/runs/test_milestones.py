@@ -23,10 +23,6 @@ def place(unit, *amounts, tokens_per_step=200, train=TRAIN, num_steps=20):
     return schedule_milestones(unit, amounts, tokens_per_step, train, num_steps)
 
 
-def milestones(unit, *amounts):
-    return tuple(Milestone(amount, unit) for amount in amounts)
-
-
 def save(folder, metadata):
     """What is read of saved steps: what was saved beside their states."""
     for step, values in metadata.items():
@@ -53,10 +49,37 @@ def test_a_milestone_has_the_step_that_is_nearest(amount, unit, step):
     assert place(unit, amount).by_step == {step: Milestone(amount, unit)}
 
 
-def test_a_step_knows_the_tokens_and_words_read():
-    placed = place("steps")
-    assert placed.metadata(0)["text_read"] == {"tokens": 0, "words": 0}
-    assert placed.metadata(7)["text_read"] == {"tokens": 1400, "words": 1050}
+@pytest.mark.parametrize(
+    ("unit", "amounts", "placed", "beyond"),
+    [
+        ("words", (300, 1500, 3000, 4000, 5000), {2: 300, 10: 1500, 20: 3000}, 2),
+        ("words", (), {}, 0),
+        # 20 steps read 3,000 words: 95% of 3,157, but not of 3,158.
+        ("words", (3157, 6000), {20: 3157}, 1),
+        ("words", (3158,), {}, 1),
+        ("words", (3000, 3100), {20: 3000}, 1),  # the end is taken
+        ("words", (300, 3300, 3301), {2: 300}, 2),  # beyond it no two meet
+        ("steps", (5, 20, 21), {5: 5, 20: 20}, 1),
+        ("steps", (21,), {}, 1),  # the end is no other number of steps
+    ],
+)
+def test_the_end_stands_for_a_milestone_that_it_nearly_reaches(
+    unit, amounts, placed, beyond
+):
+    found = place(unit, *amounts)
+    expected = {step: Milestone(amount, unit) for step, amount in placed.items()}
+    assert found.by_step == expected
+    last = amounts[len(amounts) - beyond :]
+    assert found.beyond == tuple(Milestone(amount, unit) for amount in last)
+
+
+def test_a_step_knows_the_tokens_and_words_read_and_why_it_is_kept():
+    placed = place("steps", 7)
+    assert placed.metadata(0) == {"text_read": {"tokens": 0, "words": 0}}
+    metadata = placed.metadata(7)
+    assert metadata["text_read"] == {"tokens": 1400, "words": 1050}
+    assert read_milestone(metadata) == Milestone(7, "steps")
+    assert placed.train_size == {"tokens": 4000, "words": 3000}
     counts = SplitCounts(1, tokens=3, words=2, bytes=9)
     uneven = place("steps", tokens_per_step=100, train=counts)
     assert uneven.metadata(1)["text_read"] == {"tokens": 100, "words": 67}
@@ -65,85 +88,30 @@ def test_a_step_knows_the_tokens_and_words_read():
     assert list(wordless.by_step) == [2]
 
 
-def test_milestones_are_placed_and_the_end_is_the_end():
-    placed = place("words", 300, 1500, 3000, 4000, 5000)
-    expected = zip((2, 10, 20), milestones("words", 300, 1500, 3000), strict=True)
-    assert placed.by_step == dict(expected)
-    assert placed.beyond == milestones("words", 4000, 5000)
-    assert place("words").by_step == {}
-    assert place("words", 9000).by_step == {}
-
-
-def test_the_end_stands_for_a_milestone_that_it_nearly_reaches():
-    """20 steps read 3,000 words: 95% of 3,157, but not of 3,158."""
-    assert place("words", 3157, 6000).by_step == {20: Milestone(3157, "words")}
-    assert place("words", 3158).by_step == {}
-    taken = place("words", 3000, 3100)
-    assert taken.by_step == {20: Milestone(3000, "words")}
-    assert taken.beyond == milestones("words", 3100)
-
-
-def test_the_end_stands_for_no_other_number_of_steps():
-    placed = place("steps", 5, 20, 21)
-    expected = zip((5, 20), milestones("steps", 5, 20), strict=True)
-    assert placed.by_step == dict(expected)
-    assert place("steps", 21).by_step == {}
-
-
 def test_two_milestones_on_one_step_are_refused():
-    with pytest.raises(ValueError) as error:
+    both = "milestone_words: 1.44k words and 1.5k words both fall on step 10"
+    with pytest.raises(ValueError, match=f"{both}, .* reads 150 words.*batch_size"):
         place("words", 300, 1440, 1500)
-    message = str(error.value)
-    assert "milestone_words: 1.44k words and 1.5k words both fall on step 10" in message
-    assert "a step reads 150 words" in message and "batch_size" in message
-
-
-def test_beyond_the_end_no_two_milestones_meet():
-    placed = place("words", 300, 3300, 3301)
-    assert placed.beyond == milestones("words", 3300, 3301)
-
-
-def test_a_checkpoint_says_what_was_read_and_why_it_is_kept():
-    placed = place("words", 300)
-    metadata = placed.metadata(2)
-    assert metadata["text_read"] == {"tokens": 400, "words": 300}
-    assert read_milestone(metadata) == Milestone(300, "words")
-    assert read_milestone(placed.metadata(3)) is None
-    assert placed.metadata(3)["text_read"] == {"tokens": 600, "words": 450}
 
 
 def test_the_milestones_of_a_folder_are_those_that_say_so(tmp_path):
     placed = place("tokens", 400, 2000)
-    steps = {step: placed.metadata(step) for step in (2, 5, 10)}
-    save(tmp_path, {**steps, 1: {}})
+    save(tmp_path, {step: placed.metadata(step) for step in (2, 5, 10)} | {1: {}})
     found = saved_milestones(epath.Path(tmp_path))
-    expected = zip((2, 10), milestones("tokens", 400, 2000), strict=True)
-    assert found == dict(expected)
-
-
-@pytest.mark.parametrize("unit", ["words", "tokens", "steps"])
-def test_what_is_saved_of_a_milestone_is_read_back(unit):
-    milestone = Milestone(4, unit)
-    assert read_milestone({"milestone": milestone._asdict()}) == milestone
+    assert found == {2: Milestone(400, "tokens"), 10: Milestone(2000, "tokens")}
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        "../x",
-        7,
-        {"amount": "1", "unit": "words"},
-        {"amount": -1, "unit": "words"},
-        {"amount": 1, "unit": "../x"},
-        {"amount": 1},
+        *("../x", 7, {"amount": 1}, {"amount": "1", "unit": "words"}),
+        *({"amount": -1, "unit": "words"}, {"amount": 1, "unit": "../x"}),
     ],
 )
 def test_what_is_no_amount_of_text_is_refused(tmp_path, value):
     """It would name a folder."""
     save(tmp_path, {3: {"milestone": value}})
-    with pytest.raises(
-        ValueError, match=r"says milestone=.*, which is no amount of words"
-    ):
+    with pytest.raises(ValueError, match=r"says milestone=.*, which is no amount"):
         saved_milestones(epath.Path(tmp_path))
 
 
@@ -173,38 +141,22 @@ def test_a_run_says_what_it_will_keep(tmp_path, capsys):
 def test_a_disk_without_room_for_all_is_refused_before(tmp_path, monkeypatch):
     usage = shutil._ntuple_diskusage(10**9, 10**9, 3 * 10**6)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    folder = epath.Path(tmp_path)
-    announce_milestones(place("words", 300, 600, 900), folder, 0, 10**6)
+    three, four = place("words", 300, 600, 900), place("words", 300, 600, 900, 1200)
+    announce_milestones(three, epath.Path(tmp_path), 0, 10**6)
     with pytest.raises(OSError, match=r"full: keeping 4 checkpoints .* needs 4\.0 MB"):
-        four = place("words", 300, 600, 900, 1200)
-        announce_milestones(four, folder, 0, 10**6)
-
-
-def test_the_size_of_the_training_text_is_known():
-    assert place("steps").train_size == {"tokens": 4000, "words": 3000}
+        announce_milestones(four, epath.Path(tmp_path), 0, 10**6)
 
 
 @pytest.mark.parametrize(
     ("amount", "short"),
     [
-        (7, "7"),
-        (999, "999"),
-        (1000, "1k"),
-        (20_500, "20.5k"),
-        (10**7, "10M"),
-        (2_500_000, "2.5M"),
-        (1_234_567, "1.234567M"),
-        (10**9, "1000M"),
+        *((7, "7"), (999, "999"), (1000, "1k"), (20_500, "20.5k"), (10**7, "10M")),
+        *((2_500_000, "2.5M"), (1_234_567, "1.234567M"), (10**9, "1000M")),
     ],
 )
 def test_a_short_name_says_the_amount_exactly(amount, short):
-    milestone = Milestone(amount, "words")
-    assert milestone.short == short and str(milestone) == f"{short} words"
-
-
-@pytest.mark.parametrize(
-    ("unit", "name"),
-    [("words", "chck_2.5M"), ("tokens", "chck_2.5M_tokens")],
-)
-def test_exports_have_the_names_of_babylm(unit, name):
-    assert Milestone(2_500_000, unit).revision == name
+    """The revisions of exports have the names of BabyLM."""
+    words, tokens = Milestone(amount, "words"), Milestone(amount, "tokens")
+    assert words.short == short and str(words) == f"{short} words"
+    assert words.revision == f"chck_{short}"
+    assert tokens.revision == f"chck_{short}_tokens"

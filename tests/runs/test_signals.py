@@ -24,24 +24,26 @@ def asked(stop):
 
 
 @BOTH
-def test_outside_of_training_a_signal_interrupts_at_once(number):
-    with catch() as stop, pytest.raises(KeyboardInterrupt):
-        send(number)
-    assert stop.received()
+def test_a_signal_interrupts_but_is_a_request_while_deferred(number, capfd):
+    """A second one quits as the program wishes.
 
-
-@BOTH
-def test_while_deferred_a_signal_is_a_request_and_says_so(number, capfd):
-    with catch() as stop:
+    Not by an exception, which a library in the middle of a save would report.
+    """
+    ended = []
+    with catch(lambda: ended.append(number) or sys.exit()) as stop:
         with stop.deferred():
             assert not asked(stop)
             send(number)
             assert asked(stop)
             assert "stopping after this step" in capfd.readouterr().err
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(SystemExit):
                 send(number)
+        assert ended == [number]
         with pytest.raises(KeyboardInterrupt):
             send(number)
+    with catch() as stop, pytest.raises(KeyboardInterrupt):
+        send(number)
+    assert stop.received()
 
 
 @OTHERS
@@ -83,25 +85,12 @@ def test_a_request_is_heard_though_standard_error_is_full(number):
 
 
 @BOTH
-def test_a_second_signal_quits_as_the_program_wishes(number):
-    """Not by an exception, which a library in the middle of a save would report."""
-    ended = []
-    with catch(lambda: ended.append(True) or sys.exit()) as stop, stop.deferred():
-        send(number)
-        with pytest.raises(SystemExit):
-            send(number)
-    assert ended == [True]
-
-
-@BOTH
 def test_the_first_signal_quits_where_a_library_would_go_on(number):
-    ended = []
-    with catch(lambda: ended.append(True) or sys.exit()) as stop:
+    with catch(sys.exit) as stop:
         with stop.quitting(), pytest.raises(SystemExit):
             send(number)
         with pytest.raises(KeyboardInterrupt):
             send(number)
-    assert ended == [True]
 
 
 def test_an_interrupt_that_gets_lost_is_remembered(monkeypatch):
@@ -120,18 +109,13 @@ def test_an_interrupt_that_gets_lost_is_remembered(monkeypatch):
             assert asked(stop)
 
 
-def test_handlers_are_put_back():
+def test_the_outermost_block_catches_for_all_and_puts_handlers_back():
     before = signal.getsignal(signal.SIGINT)
-    with catch():
-        assert signal.getsignal(signal.SIGINT) != before
-    assert signal.getsignal(signal.SIGINT) == before
-
-
-def test_the_outermost_block_catches_for_all():
     with catch() as outer:
         with catch() as inner:
             assert inner is outer
         assert signal.getsignal(signal.SIGINT) == outer.receive
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_a_thread_catches_nothing():

@@ -82,7 +82,15 @@ def read_messages(data):
             part = b""
 
 
-def test_a_run_has_its_configuration_metrics_samples_and_plot(folder, capfd):
+def test_a_run_has_its_configuration_metrics_samples_and_plot(
+    folder, offline, monkeypatch, capfd
+):
+    """Here without a key, and so offline; switched off, nothing is written."""
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    train(folder, 0, {"step": 2, "loss": 1.0})
+    assert not (folder / "wandb").exists()
+    offline.teardown()
+    monkeypatch.delenv("WANDB_MODE")
     lines = {"step": 2, "loss": 3.5}, {"step": 2, "valid_loss": 3.0, "sample": "<a>"}
     train(folder, 0, *lines)
     ((run, config, rows),) = runs_recorded(folder)
@@ -93,45 +101,32 @@ def test_a_run_has_its_configuration_metrics_samples_and_plot(folder, capfd):
     assert "<pre>&lt;a&gt;</pre>" in sample.read_text()
     assert row["loss_plot/path"].endswith(".png")
     assert not [path for path in folder.rglob("*") if path.is_symlink()]
-    out, error = capfd.readouterr()
-    assert f"wandb sync {folder / 'wandb'}" in out + error
-    assert "wandb: " not in out + error
+    said = "".join(capfd.readouterr())
+    assert "no API key (WANDB_API_KEY" in said
+    assert f"wandb sync {folder / 'wandb'}" in said and "wandb: " not in said
 
-
-@pytest.mark.parametrize("from_1_0", [False, True])
-def test_a_resumed_run_goes_on_under_its_id_without_earlier_steps(folder, from_1_0):
-    train(folder, 0, *({"step": n, "loss": 1.0} for n in (2, 4, 6)))
-    moved = folder.rename(folder.parent / "moved")
-    if from_1_0:
-        note = moved / "wandb" / "run.json"
-        run_id = json.loads(note.read_text())["id"]
-        note.write_text(json.dumps({"id": run_id, "sent": {"lr": 4, "loss": 6}}))
-    train(moved, 4, *({"step": n, "loss": 1.0} for n in (6, 8)))
-    (first, _, _), (second, _, rows) = runs_recorded(moved)
-    assert first.run_id == second.run_id
-    assert [(row["step"], row["loss"]) for row in rows] == [(6, 1.0), (8, 1.0)]
-
-
-def test_a_run_that_begins_anew_in_its_folder_is_another(folder):
-    train(folder, 0, {"step": 2, "loss": 1.0})
     (folder / "checkpoints" / "1").rmdir()
     train(folder, 0, {"step": 2, "loss": 1.5})
-    (first, _, _), (second, _, (row,)) = runs_recorded(folder)
-    assert first.run_id != second.run_id
+    _, (anew, _, (row,)) = runs_recorded(folder)
     assert row["loss"] == 1.5
+    assert anew.run_id != run.run_id, "a run that begins anew in its folder is another"
 
 
-def test_without_a_key_a_run_is_recorded_offline(folder, monkeypatch, capsys):
-    monkeypatch.delenv("WANDB_MODE")
-    train(folder, 0, {"step": 2, "loss": 1.0})
-    assert "no API key (WANDB_API_KEY" in "".join(capsys.readouterr())
-    assert len(runs_recorded(folder)) == 1
-
-
-def test_switched_off_by_its_own_variable_it_writes_nothing(folder, monkeypatch):
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    train(folder, 0, {"step": 2, "loss": 1.0})
-    assert not (folder / "wandb").exists()
+@pytest.mark.parametrize("sent_as", ["now", "1.0", "remote"])
+def test_a_resumed_run_goes_on_under_its_id_without_earlier_steps(
+    folder, monkeypatch, sent_as
+):
+    if sent_as == "remote":
+        monkeypatch.setattr(records_lib, "is_remote", lambda path: path == folder)
+    train(folder, 0, *({"step": n, "loss": 1.0} for n in (2, 4, 6)))
+    if sent_as == "1.0":
+        note = folder / "wandb" / "run.json"
+        run_id = json.loads(note.read_text())["id"]
+        note.write_text(json.dumps({"id": run_id, "sent": {"lr": 4, "loss": 6}}))
+    train(folder, 4, *({"step": n, "loss": 1.0} for n in (6, 8)))
+    (first, _, _), (second, _, rows) = runs_recorded(folder)
+    assert first.run_id == second.run_id
+    assert [(row["step"], row["loss"]) for row in rows] == [(6, 1.0), (8, 1.0)]
 
 
 @pytest.mark.parametrize("failing", ["init", "log", "finish"])
@@ -148,14 +143,6 @@ def test_what_fails_there_is_one_line_and_ends_nothing(
     (warning,) = [line for line in lines if "WARNING" in line]
     assert "Weights & Biases: no such server; going on without it" in warning
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
-
-
-def test_a_remote_run_folder_gets_copies_and_keeps_the_id(folder, monkeypatch):
-    monkeypatch.setattr(records_lib, "is_remote", lambda path: path == folder)
-    train(folder, 0, {"step": 2, "loss": 1.0})
-    train(folder, 2, {"step": 4, "loss": 1.0})
-    (first, _, _), (second, _, rows) = runs_recorded(folder)
-    assert first.run_id == second.run_id and [r["step"] for r in rows] == [2, 4]
 
 
 def test_a_suite_has_a_table_and_a_group(tmp_path, monkeypatch):

@@ -55,73 +55,27 @@ FINETUNE = {
     "log.tensorboard": False,
 }
 OF_PRETRAIN = {"init_from": "pretrain"}
+MILESTONES = {"checkpoint.milestone_steps": "(2,4)"}
+LSTM = {"model.kind": "lstm", "model.lstm_units": 16}
+SUITE = {"tasks": "('sst2',)", "train.num_steps": 2, "suite.lstm_init_from": "lstm"}
+TASKS = {"data.source": "jsonl", "data.dir": "tasks"}
+PAIRS = {"data.files": "pairs.jsonl"}
+TIMES = {"data.times": "times.csv"}
+BABYLM = {
+    "sets": "('full',)",
+    "tasks": "('blimp_supplement',)",
+    "data.dir": "evaluation_data",
+}
 # Folder, job, preset and flags; what another reads is made before it.
 RUNS = (
-    (
-        "pretrain",
-        "pretrain",
-        "quickstart",
-        {
-            **PRETRAIN,
-            "checkpoint.milestone_steps": "(2,4)",
-        },
-    ),
-    (
-        "lstm",
-        "pretrain",
-        "quickstart",
-        {
-            **PRETRAIN,
-            "model.kind": "lstm",
-            "model.lstm_units": 16,
-        },
-    ),
+    ("pretrain", "pretrain", "quickstart", PRETRAIN | MILESTONES),
+    ("lstm", "pretrain", "quickstart", PRETRAIN | LSTM),
     ("finetune", "finetune", "sst2", FINETUNE),
-    (
-        "suite",
-        "finetune",
-        "ablations",
-        {
-            **FINETUNE,
-            "tasks": "('sst2',)",
-            "train.num_steps": 2,
-            "suite.lstm_init_from": "lstm",
-        },
-    ),
-    (
-        "zero_shot",
-        "zero_shot",
-        "sst2",
-        {
-            **OF_PRETRAIN,
-            "step": "milestones",
-            "data.source": "jsonl",
-            "data.dir": "tasks",
-        },
-    ),
-    (
-        "minimal_pairs",
-        "minimal_pairs",
-        "custom",
-        {**OF_PRETRAIN, "data.files": "pairs.jsonl"},
-    ),
-    (
-        "reading_times",
-        "reading_times",
-        "custom",
-        {**OF_PRETRAIN, "data.times": "times.csv"},
-    ),
-    (
-        "babylm",
-        "babylm",
-        "strict-small",
-        {
-            **OF_PRETRAIN,
-            "sets": "('full',)",
-            "tasks": "('blimp_supplement',)",
-            "data.dir": "evaluation_data",
-        },
-    ),
+    ("suite", "finetune", "ablations", FINETUNE | SUITE),
+    ("zero_shot", "zero_shot", "sst2", OF_PRETRAIN | TASKS | {"step": "milestones"}),
+    ("minimal_pairs", "minimal_pairs", "custom", OF_PRETRAIN | PAIRS),
+    ("reading_times", "reading_times", "custom", OF_PRETRAIN | TIMES),
+    ("babylm", "babylm", "strict-small", OF_PRETRAIN | BABYLM),
     ("exported", "convert", "huggingface", OF_PRETRAIN),
     ("converted", "convert", "run", {"init_from": "exported"}),
 )

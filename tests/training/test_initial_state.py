@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import re
 import shutil
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from etils import epath
 from tiny_run import (
+    listing,
     load_config,
     metrics_without_times,
     saved_state,
@@ -36,8 +36,6 @@ from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.training import fit, initial_state
 
-SIZES = {"model__max_seq_len": 40}  # of `pretrained`
-
 
 def config_from(corpus_dir, origin, **overrides):
     """The configuration of a tiny run that starts from another one."""
@@ -49,13 +47,6 @@ def config_from(corpus_dir, origin, **overrides):
 def from_run(corpus_dir, pretrained):
     """A function from overrides to a configuration that starts from `pretrained`."""
     return functools.partial(config_from, corpus_dir, pretrained)
-
-
-@pytest.fixture
-def afresh_config(corpus_dir, pretrained, afresh):
-    """A function from overrides to the configuration of `afresh`."""
-    text = {"data__train": str(afresh.with_name("new.txt"))}
-    return functools.partial(config_from, corpus_dir, pretrained, **{**AFRESH, **text})
 
 
 AFRESH = {
@@ -70,15 +61,19 @@ AFRESH = {
 }
 
 
+def afresh_values(folder):
+    """The overrides of the run in that folder; its text is beside it."""
+    return {**AFRESH, "data__train": str(folder.with_name("new.txt"))}
+
+
 @pytest.fixture(scope="session")
 def afresh(corpus_dir, pretrained, made_once):
     """A run of four steps from `pretrained`, with AdamW, on text with other words."""
 
     def make(folder):
         lines = "\n".join(f"bad cafe {n % 7} face the deed." for n in range(600))
-        text = folder.with_name("new.txt")
-        text.write_text(lines)
-        config = config_from(corpus_dir, pretrained, **AFRESH, data__train=str(text))
+        folder.with_name("new.txt").write_text(lines)
+        config = config_from(corpus_dir, pretrained, **afresh_values(folder))
         pretrain.run(config, str(folder))
 
     return made_once("afresh", make)
@@ -106,29 +101,24 @@ def state_before_the_first_step(monkeypatch, config, folder):
 
 def saved(folder, step):
     """The same of a checkpoint."""
-    return {
-        name.replace("']['", "").replace("['", "").replace("']", "").replace("[", "")
-        .replace("]", ""): value
-        for name, value in saved_state(folder, step).items()
-    }  # fmt: skip
-
-
-def listing(folder):
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): path.stat().st_mtime_ns for path in files}
+    state = saved_state(folder, step)
+    return {re.sub(r"[\[\]']", "", name): value for name, value in state.items()}
 
 
 def test_weights_go_along_bit_for_bit_and_nothing_else(
-    from_run, pretrained, tmp_path, monkeypatch
+    from_run, pretrained, weights_alone, tmp_path, monkeypatch
 ):
+    """From a run whose other files stay as they are, or from weights alone."""
     before = listing(pretrained)
-    config = from_run(step="8")
-    state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
-    source = saved(pretrained, 8)
-    assert state.keys() == source.keys()
-    for name, value in state.items():
-        fresh = 0 if not name.startswith("params") else source[name]
-        np.testing.assert_array_equal(value, fresh, err_msg=name)
+    for number, (origin, step) in enumerate([(pretrained, 8), (weights_alone, 0)]):
+        config = from_run(init_from=str(origin), step=str(step))
+        folder = tmp_path / str(number)
+        state = state_before_the_first_step(monkeypatch, config, folder)
+        source = saved(pretrained, step or 12)
+        assert state.keys() == source.keys()
+        for name, value in state.items():
+            fresh = 0 if not name.startswith("params") else source[name]
+            np.testing.assert_array_equal(value, fresh, err_msg=name)
     assert listing(pretrained) == before
 
 
@@ -211,45 +201,39 @@ def test_the_schedule_goes_on_at_the_sources_step_and_ends_at_num_steps(
     assert rates(afresh) == pytest.approx({**warmup, **cosine(3, 4)}, rel=1e-4)
 
 
-def test_sizes_and_tokenizer_are_the_sources_on_any_text(pretrained, afresh):
+def test_sizes_and_tokenizer_are_the_sources_on_any_text(
+    pretrained, afresh, finetune_base
+):
+    """And fine-tuning starts from the result."""
     source, run = open_run(str(pretrained)), open_run(str(afresh))
-    written = json.loads((afresh / "config.json").read_text())
-    for name in ("num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len"):
-        assert written["model"][name] == getattr(source.model, name)
-    assert written["model"]["resid_dropout"] == 0.3
-    assert written["tokenizer"]["vocab_size"] == source.tokenizer.vocab_size
+    assert run.model == dataclasses.replace(source.model, resid_dropout=0.3)
+    assert run.config.tokenizer.vocab_size == source.tokenizer.vocab_size
     assert run.tokenizer.digest == source.tokenizer.digest
-    assert run.step == 4
+    config = finetune_config("sst2", {**finetune_base, "init_from": str(afresh)})
+    resolved = resolve_finetuning(config, run)
+    assert (resolved.step, run.step) == ("newest", 4)
+    assert resolved.model.with_sizes(run.model) == resolved.model
 
 
-def test_another_origin_is_refused(afresh_config, afresh, pretrained, tmp_path):
+def test_another_origin_is_refused(from_run, afresh, pretrained, tmp_path):
     folder = str(shutil.copytree(afresh, tmp_path / "run"))
     elsewhere = str(shutil.copytree(pretrained, tmp_path / "elsewhere"))
-    moved = afresh_config(init_from=elsewhere)
+    moved = from_run(**afresh_values(afresh), init_from=elsewhere)
     pretrain.run(moved, folder)
     with pytest.raises(UserError, match="elsewhere' holds other parameters than the"):
         pretrain.run(dataclasses.replace(moved, step="8"), folder)
 
 
-def test_a_stop_in_its_first_evaluation_saves_the_step(from_run, tmp_path, monkeypatch):
-    config = from_run(step="8", init_optimizer=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(pretrain, "Validation", lambda *_: lambda params, stopped: None)
-        with pytest.raises(Stopped, match="step 8 is saved"):
-            pretrain.run(config, str(tmp_path))
-    assert (tmp_path / "checkpoints" / "8" / "manifest.json").exists()
-
-
 def test_a_tokenizer_of_a_run_that_never_began_is_replaced(
     tiny_config, from_run, pretrained, tmp_path, monkeypatch
 ):
-    other = tiny_config(tokenizer__vocab_size=400, **SIZES)
-    state_before_the_first_step(monkeypatch, other, tmp_path)
-    state_before_the_first_step(monkeypatch, from_run(), tmp_path)
-    assert (
-        load_tokenizer(tmp_path / "tokenizer").digest
-        == load_tokenizer(pretrained / "tokenizer").digest
+    other = tiny_config(tokenizer__vocab_size=400, model__max_seq_len=40)
+    for config in (other, from_run()):
+        state_before_the_first_step(monkeypatch, config, tmp_path)
+    ours, theirs = (
+        load_tokenizer(each / "tokenizer") for each in (tmp_path, pretrained)
     )
+    assert ours.digest == theirs.digest
 
 
 def test_a_fine_tuned_run_gives_its_transformer(
@@ -259,37 +243,30 @@ def test_a_fine_tuned_run_gives_its_transformer(
     state = state_before_the_first_step(monkeypatch, config, tmp_path)
     source = open_run(str(finetuned)).params["transformer"]
     np.testing.assert_array_equal(state["paramswte"], source["wte"][:-3])
-    assert len(source["wte"]) == len(state["paramswte"]) + 3
     kernel = source["h_0"]["attn"]["c_attn"]["kernel"]
     np.testing.assert_array_equal(state["paramsh_0attnc_attnkernel"], kernel)
 
 
-def test_fine_tuning_starts_from_the_result(finetune_base, afresh):
-    origin = open_run(str(afresh))
-    config = finetune_config("sst2", {**finetune_base, "init_from": str(afresh)})
-    resolved = resolve_finetuning(config, origin)
-    assert (resolved.step, origin.step) == ("newest", 4)
-    assert resolved.model.with_sizes(origin.model) == resolved.model
-
-
 def test_it_starts_from_the_step_that_stands_for_a_run(
-    from_run, afresh_config, afresh, past_its_best, pretrained, tmp_path
+    from_run, afresh, past_its_best, pretrained, tmp_path
 ):
     """Which is kept as the best or the newest, for when the run resumes."""
+
+    def resolved(config, folder=tmp_path / "new"):
+        return initial_state.resolve_origin(config, epath.Path(folder))
+
     first = saved_steps(epath.Path(past_its_best))[0]
-    for place, word, step in (
+    for place, *expected in (
         (past_its_best, "best", first),
         (pretrained, "newest", 12),
     ):
-        config = from_run(init_from=str(place))
-        config, origin = initial_state.resolve_origin(
-            config, epath.Path(tmp_path / "new")
-        )
-        assert (config.step, origin.run.step) == (word, step)
+        config, origin = resolved(from_run(init_from=str(place)))
+        assert [config.step, origin.run.step] == expected
     for asked in ("default", "newest"):
-        again = afresh_config(step=asked)
-        config, origin = initial_state.resolve_origin(again, epath.Path(afresh))
+        config, origin = resolved(from_run(**afresh_values(afresh), step=asked), afresh)
         assert (config.step, origin) == ("newest", None)
+    alone = from_run(init_from="")
+    assert resolved(alone) == (alone, None)
 
 
 @pytest.fixture
@@ -305,11 +282,19 @@ def weights_alone(pretrained, tmp_path):
     return folder
 
 
+@pytest.fixture
+def damaged(pretrained, tmp_path):
+    """A run whose newest step has lost a file."""
+    folder = shutil.copytree(pretrained, tmp_path / "damaged")
+    next((folder / "checkpoints/12/state/d").iterdir()).unlink()
+    return folder
+
+
 @pytest.mark.parametrize("step", ["newest", "12"])
 def test_the_next_state_is_taken_if_the_origin_deletes_one_meanwhile(
     from_run, pretrained, tmp_path, monkeypatch, step
 ):
-    """Between its parameters and its optimizer."""
+    """Between its parameters and its optimizer; unless it was asked for by number."""
     origin = shutil.copytree(pretrained, tmp_path / "origin")
     read = initial_state.read_state
 
@@ -320,94 +305,56 @@ def test_the_next_state_is_taken_if_the_origin_deletes_one_meanwhile(
 
     monkeypatch.setattr(initial_state, "read_state", read_late)
     config = from_run(init_from=str(origin), init_optimizer=True, step=step)
-    resolve = functools.partial(
-        initial_state.resolve_origin, config, epath.Path(tmp_path / "run")
-    )
+    folder = epath.Path(tmp_path / "run")
     if step == "newest":
-        assert resolve()[1].run.step == 8
+        assert initial_state.resolve_origin(config, folder)[1].run.step == 8
     else:
         with pytest.raises(NoCheckpoint, match="has no checkpoint of step 12"):
-            resolve()
+            initial_state.resolve_origin(config, folder)
 
 
-def test_weights_alone_are_enough_but_hold_no_optimizer(
-    from_run, weights_alone, pretrained, tmp_path, monkeypatch
-):
-    config = from_run(init_from=str(weights_alone))
-    state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
-    np.testing.assert_array_equal(
-        state["paramswte"], saved(pretrained, 12)["paramswte"]
-    )
-    with pytest.raises(ValueError, match=r"weights.* no state .*init_optimizer=True"):
-        pretrain.run(dataclasses.replace(config, init_optimizer=True), str(tmp_path))
-
-
-def damage(folder):
-    path = next((folder / "checkpoints/12/state/d").iterdir())
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+GOES_ON = {"init_optimizer": True}
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("origin", "overrides", "message"),
     [
-        ({"init_from": "no/such/run"}, r"no/such/run is not a run folder"),
-        ({"step": "7"}, r"has no checkpoint of step 7; it has \[8, 12\]"),
-        ({"init_optimizer": True}, r"ends at step 12, .* from step 12 .*above 12"),
+        ("no/such/run", {}, "no/such/run is not a run folder"),
+        ("pretrained", {"step": "7"}, r"has no checkpoint of step 7; it has \[8, 12\]"),
+        ("pretrained", GOES_ON, r"ends at step 12, .* from step 12 .*above 12"),
         (
-            {"init_optimizer": True, "train__num_steps": 9, "step": "8"}
-            | {"optimizer__name": "adamw"},
+            "pretrained",
+            {**GOES_ON, "train__num_steps": 13, "optimizer__name": "adamw"},
             r"optimizer.name='released_adam', not 'adamw'.*init_optimizer=True",
         ),
-        (
-            {"optimizer__name": "lyon"},
-            r"'lyon': optax .*has no such function .*such as .* lion,",
-        ),
+        ("pretrained", {"optimizer__name": "lyon"}, r"'lyon': optax .*has no such"),
+        ("weights_alone", GOES_ON, r"weights.* no state .*init_optimizer=True"),
+        ("finetuned", GOES_ON, "fine-tuned run, .* its weights alone"),
+        ("damaged", {}, r"12 is damaged.*Other steps there: \[8\]"),
     ],
-    ids=["folder", "step", "end", "optimizer", "no_optimizer"],
 )
 def test_what_cannot_be_continued_is_refused_before_the_corpus_is_read(
-    from_run, tmp_path, monkeypatch, overrides, message
+    from_run, request, tmp_path, monkeypatch, origin, overrides, message
 ):
     monkeypatch.setattr(
         pretrain, "prepare_corpus", lambda *_, **__: pytest.fail("it began")
     )
+    if "/" not in origin:
+        origin = str(request.getfixturevalue(origin))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        pretrain.run(from_run(**overrides), str(tmp_path))
+        pretrain.run(from_run(init_from=origin, **overrides), str(tmp_path / "run"))
 
 
-def test_an_end_in_epochs_is_checked_too(from_run, tmp_path):
-    epochs = {"train__num_steps": 0, "train__num_epochs": 0.1}
-    with pytest.raises(ValueError, match=r"ends at step \d+, .* nothing to do"):
-        config = from_run(init_optimizer=True, optimizer__warmup_steps=0, **epochs)
-        pretrain.run(config, str(tmp_path))
-
-
-def test_a_damaged_or_fine_tuned_source_is_refused(
-    from_run, pretrained, finetuned, tmp_path
+def test_an_end_in_epochs_and_a_folder_of_another_run_are_refused(
+    from_run, pretrained, tmp_path
 ):
-    source = shutil.copytree(pretrained, tmp_path / "source")
-    damage(source)
-    with pytest.raises(ValueError, match=r"12 is damaged.*Other steps there: \[8\]"):
-        pretrain.run(from_run(init_from=str(source)), str(tmp_path / "run"))
-    with pytest.raises(ValueError, match=r"fine-tuned run, .* its weights alone"):
-        config = from_run(init_from=str(finetuned), init_optimizer=True)
+    """Here that of its own source."""
+    epochs = {"train__num_steps": 0, "train__num_epochs": 0.1}
+    config = from_run(**GOES_ON, optimizer__warmup_steps=0, **epochs)
+    with pytest.raises(UserError, match=r"ends at step \d+, .* nothing to do"):
         pretrain.run(config, str(tmp_path / "run"))
-
-
-def test_a_folder_that_holds_another_run_is_refused(from_run, pretrained, tmp_path):
-    """Its own source among them."""
     source = shutil.copytree(pretrained, tmp_path / "source")
     before = listing(source)
-    with pytest.raises(ValueError, match=r"already holds a run.*another --workdir"):
+    with pytest.raises(UserError, match=r"already holds a run.*another --workdir"):
         pretrain.run(from_run(init_from=str(source)), str(source))
     assert listing(source) == before
-
-
-def test_resolve_leaves_a_run_without_a_source_alone(tiny_config, tmp_path):
-    config = tiny_config()
-    assert initial_state.resolve_origin(config, epath.Path(tmp_path)) == (
-        config,
-        None,
-    )

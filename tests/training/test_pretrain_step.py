@@ -11,9 +11,8 @@ import optax
 import pytest
 from collectives import collectives
 from made_up_batches import on_devices
-from tiny_models import layers_as_usual, made_up_params, usual
+from tiny_models import layers_as_usual, made_up_params, optimizer_config, usual
 
-from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
 from gpt1_jax.ops import products
 from gpt1_jax.parallel import exchange, overlap
@@ -25,19 +24,9 @@ from gpt1_jax.training.steps import jit_step, make_pretrain_step
 SCHEDULE = optax.constant_schedule(0.1)
 SGD = Optimizer(*skip_nonfinite(optax.sgd(SCHEDULE)), SCHEDULE)
 SEED = np.uint32(5)
-ADAM_CONFIG = OptimizerConfig(
-    name="released_adam",
-    arguments="",
-    learning_rate=0.01,
-    b1=0.9,
-    b2=0.999,
-    eps=1e-4,  # with a small one, Adam makes much of how a tiny gradient is rounded
-    weight_decay=0.01,
-    clip_norm=1.0,
-    schedule="constant",
-    warmup_steps=0,
-    warmup_fraction=0.0,
-    final_fraction=0.0,
+# With a small epsilon, Adam makes much of how a tiny gradient is rounded.
+ADAM_CONFIG = optimizer_config(
+    learning_rate=0.01, eps=1e-4, schedule="constant", warmup_steps=0
 )
 
 
@@ -147,26 +136,20 @@ def test_step_loss_is_the_mean_over_predicted_tokens(tiny):
     np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def traced(tiny):
-    """A step in bfloat16, to be lowered ahead of time."""
+def test_step_lowers_for_accelerators(tiny):
+    """Ahead of time, without one: their products write what they read, bfloat16."""
     model = tiny(dtype="bfloat16", mlp_dim=64)
     step, state = make_step(model)
-    return jax.jit(step).trace(state, tokens_for(model, 4), SEED)
-
-
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_step_lowers_for_accelerators(traced, platform):
-    """Ahead of time, without one: their products write what they read, bfloat16."""
-    text = traced.lower(lowering_platforms=(platform,)).as_text()
-    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
-    to_bfloat16 = [line for line in products if line.endswith("xbf16>")]
-    assert len(to_bfloat16) > len(products) / 2
-    assert "tensor<128x32xbf16>" in text, "97 softmax rows are filled up to 128"
-
-
-def test_step_lowers_for_a_cpu_without_further_rows(traced):
-    assert "tensor<128x32xbf16>" not in traced.lower().as_text()
+    traced = jax.jit(step).trace(state, tokens_for(model, 4), SEED)
+    for platform in ("cuda", "tpu"):
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        products = [x for x in text.splitlines() if "stablehlo.dot_general" in x]
+        to_bfloat16 = [line for line in products if line.endswith("xbf16>")]
+        assert len(to_bfloat16) > len(products) / 2
+        assert "tensor<128x32xbf16>" in text, "97 softmax rows are filled up to 128"
+    assert "tensor<128x32xbf16>" not in traced.lower().as_text(), (
+        "on a CPU they are not"
+    )
 
 
 TWO_LAYERS = {"num_layers": 2, "vocab_size": 200}
@@ -177,7 +160,6 @@ IN_BFLOAT16 = {"dtype": "bfloat16", "embed_dropout_on": "lookups"}
 @pytest.mark.parametrize(
     ("ways", "parts"),
     [
-        ({}, 1),
         (IN_BFLOAT16, 1),
         ({**LOOP, "attention_form": "plain", "remat": True, "loss_chunk": 5}, 2),
         ({"kind": "lstm", "dtype": "bfloat16"}, 2),
@@ -200,7 +182,7 @@ MATRICES = {  # of a model of one layer
 }
 
 
-@pytest.fixture(params=["overlapped", "plain"])
+@pytest.fixture
 def way(request, monkeypatch):
     """How devices exchange: as `overlap` has it, or as if that had been deleted."""
     if request.param == "plain":
@@ -208,6 +190,7 @@ def way(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.parametrize("way", ["overlapped", "plain"], indirect=True)
 @pytest.mark.parametrize("kind", ["transformer", "lstm"])
 def test_devices_that_split_the_state_train_as_one_does(tiny, kind, way):
     """Each gets its part of a gradient; all get the matrices; vectors are summed."""
@@ -225,8 +208,14 @@ def test_devices_that_split_the_state_train_as_one_does(tiny, kind, way):
 
 
 @pytest.mark.parametrize(
-    ("ways", "parts"),
-    [(IN_BFLOAT16, 1), (LOOP, 2), ({"remat": True, "embed_dropout_on": "matrix"}, 1)],
+    ("ways", "parts", "way"),
+    [
+        (IN_BFLOAT16, 1, "overlapped"),
+        (IN_BFLOAT16, 1, "plain"),
+        (LOOP, 2, "overlapped"),
+        ({"remat": True, "embed_dropout_on": "matrix"}, 1, "overlapped"),
+    ],
+    indirect=["way"],
     ids=str,
 )
 def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways, parts, way):
@@ -236,17 +225,12 @@ def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways, parts, 
     assert_same_training(actual, expected_of(model, parts), tolerance(model))
 
 
-@pytest.mark.parametrize(
-    ("ways", "parts"),
-    [(TWO_LAYERS, 1), ({}, 2)],  # 200 rows of the embedding are pieces of 128 and 72
-    ids=str,
-)
-def test_devices_that_sum_as_on_a_tpu_train_as_one_does(tiny, monkeypatch, ways, parts):
-    """Gradients go all-to-all, layer by layer if the batch is not in parts."""
+def test_devices_that_sum_as_on_a_tpu_train_as_one_does(tiny, monkeypatch):
+    """Gradients go all-to-all, 200 rows of the embedding in pieces of 128 and 72."""
     monkeypatch.setattr(overlap, "_sum_and_split", overlap._sum_received)
-    model = tiny(**ways)
-    actual = train(model, make_mesh("full"), parts)
-    assert_same_training(actual, expected_of(model, parts))
+    model = tiny(**TWO_LAYERS)
+    actual = train(model, make_mesh("full"))
+    assert_same_training(actual, expected_of(model))
     kinds = Counter(kind for kind, _ in actual.exchanged)
     assert not kinds["reduce-scatter"] and kinds["all-to-all"] > 4
 

@@ -7,33 +7,23 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiny_models import optimizer_config
 
-from gpt1_jax.config.sections import OptimizerConfig
-from gpt1_jax.training.optimizer import make_optimizer, skip_nonfinite
+from gpt1_jax.training.optimizer import make_optimizer
 from gpt1_jax.training.state import apply_gradients, init_state
 
 
 @functools.cache
 def make_run(name="released_adam"):
     """An optimizer and a state that has taken two good steps."""
-    config = OptimizerConfig(
-        name=name,
-        arguments="",
-        learning_rate=0.1,
-        b1=0.9,
-        b2=0.999,
-        eps=1e-8,
-        weight_decay=0.01,
-        clip_norm=1.0,
-        schedule="linear",
-        warmup_steps=0,
-        warmup_fraction=0.0,
-        final_fraction=0.0,
-    )
+    schedule = dict(learning_rate=0.1, schedule="linear", warmup_steps=0)
+    config = optimizer_config(name=name, **schedule)
     optimizer = make_optimizer(config, 100)
-    step = jax.jit(
-        lambda state, grads, loss: apply_gradients(state, grads, loss, optimizer)
-    )
+
+    @jax.jit
+    def step(state, grads, loss):
+        return apply_gradients(state, grads, loss, optimizer)
+
     params = {"w": np.ones((2, 3), np.float32), "b": np.zeros(3, np.float32)}
     state = jax.jit(lambda params: init_state(params, optimizer))(params)
     for _ in range(2):
@@ -41,15 +31,11 @@ def make_run(name="released_adam"):
     return step, state, optimizer
 
 
-def good_grads():
+def good_grads(last=0.2):
+    """Of norm sqrt(6 * 0.04 + 5), unless the last of a matrix is told."""
     w = np.full((2, 3), 0.2, np.float32)
+    w[1, 2] = last
     return {"w": w, "b": np.arange(3, dtype=np.float32)}
-
-
-def bad_grads(value):
-    grads = good_grads()
-    grads["w"][1, 2] = value
-    return grads
 
 
 def counters(state):
@@ -65,17 +51,12 @@ def assert_same(ours, theirs):
         np.testing.assert_array_equal(a, b)
 
 
-def test_init_state_is_before_the_first_step():
-    optimizer = skip_nonfinite(optax.sgd(0.1))
-    params = {"w": jnp.ones((2, 3))}
-    state = init_state(params, optimizer)
-    assert counters(state) == (0, 0, 0)
-    assert state.step.dtype == jnp.int32
-    assert_same(state.params, params)
-    assert_same(state.opt_state, optimizer.init(params))
+OPTIMIZERS = pytest.mark.parametrize(
+    "name", ["released_adam", "adamw", "lion", "adafactor"]
+)
 
 
-@pytest.mark.parametrize("name", ["released_adam", "adamw", "lion", "adafactor"])
+@OPTIMIZERS
 def test_apply_gradients_is_the_update_of_the_optimizer(name):
     step, state, optimizer = make_run(name)
     updates, opt_state = jax.jit(optimizer.update)(
@@ -90,22 +71,21 @@ def test_apply_gradients_is_the_update_of_the_optimizer(name):
     assert float(metrics["grad_norm"]) == pytest.approx(np.sqrt(6 * 0.04 + 5))
 
 
-@pytest.mark.parametrize("name", ["released_adam", "adamw", "lion", "adafactor"])
+@OPTIMIZERS
 @pytest.mark.parametrize(
-    ("grads", "loss"),
+    ("value", "loss"),
     [
-        (good_grads(), jnp.nan),
-        (good_grads(), jnp.inf),
-        (bad_grads(jnp.nan), 1.0),
-        (bad_grads(jnp.inf), 1.0),
-        (bad_grads(-jnp.inf), 1.0),
-        (bad_grads(1e30), 1.0),  # finite, but its square is not
+        (0.2, jnp.nan),
+        (0.2, jnp.inf),
+        (jnp.nan, 1.0),
+        (jnp.inf, 1.0),
+        (-jnp.inf, 1.0),
+        (1e30, 1.0),  # finite, but its square is not
     ],
-    ids=["nan_loss", "inf_loss", "nan_grad", "inf_grad", "minus_inf_grad", "overflow"],
 )
-def test_apply_gradients_skips_what_is_not_finite(name, grads, loss):
+def test_apply_gradients_skips_what_is_not_finite(name, value, loss):
     step, before, _ = make_run(name)
-    after, metrics = step(before, grads, np.float32(loss))
+    after, metrics = step(before, good_grads(value), np.float32(loss))
     assert_same(after.params, before.params)
     assert_same(after.opt_state, before.opt_state)  # the schedule's counter too
     assert counters(after) == (3, 1, 1)
@@ -125,38 +105,16 @@ def test_apply_gradients_counts_skipped_steps_and_forgets_the_row():
     assert state.opt_state[1].count.item() == 5, "the schedule counts only updates"
 
 
-def test_apply_gradients_after_a_skip_continues_as_if_it_had_not_been():
-    step, state, _ = make_run()
-    skipped, _ = step(state, bad_grads(jnp.nan), np.float32(1.0))
-    resumed, _ = step(skipped, good_grads(), np.float32(1.0))
-    direct, _ = step(state, good_grads(), np.float32(1.0))
-    assert_same(resumed.params, direct.params)
-    assert_same(resumed.opt_state, direct.opt_state)
-
-
-def test_apply_gradients_reports_the_norm_before_clipping():
-    step, state, _ = make_run()
-    grads = {"w": np.zeros((2, 3), np.float32), "b": np.float32([30, 40, 0])}
-    _, metrics = step(state, grads, np.float32(1.0))
-    assert float(metrics["grad_norm"]) == pytest.approx(50.0)
-
-
 def test_apply_gradients_keeps_the_structure_of_the_state():
     """So that the compiled step takes its own output, donated buffers included."""
-    _, state, optimizer = make_run()
-
-    @jax.jit
-    def step(state):
-        return apply_gradients(state, good_grads(), np.float32(1.0), optimizer)[0]
-
-    after = jax.eval_shape(step, state)
+    step, state, optimizer = make_run()
+    after, _ = jax.eval_shape(step, state, good_grads(), np.float32(1.0))
     assert jax.tree.structure(after) == jax.tree.structure(state)
-    for ours, theirs in zip(
-        jax.tree.leaves(after), jax.tree.leaves(state), strict=True
-    ):
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        assert ours.weak_type == theirs.weak_type
+    for pair in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
+        ours, theirs = ((x.shape, x.dtype, x.weak_type) for x in pair)
+        assert ours == theirs
     state = init_state(state.params, optimizer)
+    jitted = jax.jit(lambda *arguments: step(*arguments)[0])
     for _ in range(3):
-        state = step(state)
-    assert step._cache_size() == 1
+        state = jitted(state, good_grads(), np.float32(1.0))
+    assert jitted._cache_size() == 1

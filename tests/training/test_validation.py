@@ -19,10 +19,6 @@ def next_token_nll(model, params, tokens):
     return language_model.next_token_nll(model, output, tokens)
 
 
-def never():
-    return False
-
-
 @pytest.fixture
 def prepared(tiny_config):
     """A corpus, a model for it, and its parameters."""
@@ -33,16 +29,18 @@ def prepared(tiny_config):
     return corpus, model, params
 
 
+def valid_windows(corpus, model):
+    reader = TokenReader(corpus, "valid")
+    return ValidWindows(reader, model.max_seq_len, 8, slice(0, 8))
+
+
 def validation(corpus, model, max_batches=0):
-    windows = ValidWindows(
-        TokenReader(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
-    )
-    return Validation(model, windows, max_batches, make_mesh())
+    return Validation(model, valid_windows(corpus, model), max_batches, make_mesh())
 
 
 def test_validation_counts_every_token_once(prepared):
     corpus, model, params = prepared
-    loss = validation(corpus, model)(params, never)
+    loss = validation(corpus, model)(params, lambda: False)
     tokens = TokenReader(corpus, "valid").read(0, corpus.valid.tokens).astype(np.int32)
     total, seq_len = 0.0, model.max_seq_len
     for start in range(0, len(tokens) - 1, seq_len - 1):
@@ -53,19 +51,14 @@ def test_validation_counts_every_token_once(prepared):
 
 def test_the_first_batches_are_read_if_asked(prepared):
     corpus, model, params = prepared
-    first = validation(corpus, model, max_batches=1)(params, never)
-    windows = ValidWindows(
-        TokenReader(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
-    )
+    first = validation(corpus, model, max_batches=1)
+    windows = valid_windows(corpus, model)
     tokens, lengths = windows[0]
     assert len(windows) > 1 and (lengths == model.max_seq_len).all()
     nll = np.asarray(next_token_nll(model, params, tokens))
-    assert first == pytest.approx(float(nll[:, :-1].mean()), rel=1e-6)
-
-
-def test_a_stop_ends_the_validation(prepared):
-    corpus, model, params = prepared
-    assert validation(corpus, model)(params, lambda: True) is None
+    expected = float(nll[:, :-1].mean())
+    assert first(params, lambda: False) == pytest.approx(expected, rel=1e-6)
+    assert first(params, lambda: True) is None, "a stop ends it"
 
 
 SPLIT = SplitCounts(documents=1, tokens=600, words=400, bytes=1)
