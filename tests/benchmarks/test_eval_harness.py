@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from benchmarks.peers import eval_harness
+
 
 def test_sentences_come_from_text_json_lines_and_folders(tmp_path):
-    from benchmarks.peers import eval_harness
-
     (tmp_path / "a.txt").write_text("one\n\ntwo\n")
     assert eval_harness.read_sentences(tmp_path / "a.txt") == ["one", "two"]
     for name, texts in (("b", "cd"), ("e", "fg")):
@@ -18,8 +18,6 @@ def test_sentences_come_from_text_json_lines_and_folders(tmp_path):
 
 
 def test_different_scores_are_doubted():
-    from benchmarks.peers import eval_harness
-
     results = {name: {"device": "cpu", "loss": -9.0} for name in "ab"}
     assert eval_harness.doubts(results) == []
     results["a"]["loss"] = -9.01

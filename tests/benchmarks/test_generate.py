@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.peers import generate
+
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=64", "--batch=2")
 SHORT = ("--prompt_tokens=5", "--new_tokens=12", "--rounds=2")
 
 
 def test_only_untimed_steps_are_short():
-    from benchmarks.peers import generate
-
     flags = generate.parse([*TINY, *SHORT])
     drawn = generate.draw_prompts(flags)
     found = [next(drawn) for _ in range(5)]
@@ -23,7 +23,7 @@ def test_only_untimed_steps_are_short():
 def test_peers_generate(architecture):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from benchmarks.peers import generate, torch_peers
+    from benchmarks.peers import torch_peers
 
     flags = generate.parse([*TINY, *SHORT])
     trainer = torch_peers.build_generator(flags, "float32", architecture=architecture)
