@@ -1,6 +1,5 @@
 """The sections of a report."""
 
-import dataclasses
 import functools
 import json
 import re
@@ -10,6 +9,7 @@ import pytest
 from etils import epath
 from made_up_runs import (
     SESSION,
+    SIZES,
     finished_result,
     write_finished,
     write_json,
@@ -31,6 +31,7 @@ ABLATIONS = "Ablations (Table 5)"
 LAYERS = "Layers transferred (Figure 2, left)"
 ZERO_SHOT = "Zero-shot over updates (Figure 2, right)"
 WEIGHTS = "Weight of the auxiliary objective"
+LSTM = {**SIZES, "kind": "lstm"}
 
 
 def document(*folders):
@@ -57,25 +58,20 @@ def pictures(report, title):
     return [each for each in blocks_of(report, title) if isinstance(each, Picture)]
 
 
-@pytest.fixture
-def report(tmp_path):
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
     """A report on one run of each kind."""
-    write_pretrained(tmp_path / "pretrain" / "small")
-    write_finished(tmp_path / "finetune" / "sst2")
-    write_zero_shot(tmp_path / "zero_shot")
-    return document(tmp_path)
+    folder = tmp_path_factory.mktemp("runs")
+    write_pretrained(folder / "pretrain" / "small")
+    write_finished(folder / "finetune" / "sst2")
+    write_zero_shot(folder / "zero_shot")
+    return document(folder)
 
 
 def test_the_sections_stand_in_order(report):
     """Scores, then curves, and last what they were made of."""
-    assert titles(report) == [
-        TABLES,
-        ZERO_SHOT,
-        "Pre-training",
-        "Models",
-        "Configurations",
-        "Versions",
-    ]
+    last = ["Pre-training", "Models", "Configurations", "Versions"]
+    assert titles(report) == [TABLES, ZERO_SHOT, *last]
     assert [each.folded for each in report.sections[-3:]] == [True, True, False]
     assert "1 pre-trained run, 1 finished fine-tuned run, 1 zero" in report.introduction
     assert "Made on 23 November 2026" in report.introduction
@@ -85,16 +81,9 @@ def test_the_sections_stand_in_order(report):
 def test_pre_training_says_how_well_and_how_fast(report):
     text = text_of(report, "Pre-training")
     row = next(line for line in text.splitlines() if line.startswith("| small |"))
-    assert [cell.strip() for cell in row.split("|")[2:-1]] == [
-        "8 x TPU v5e (Linux x86_64, 112 cores)",
-        "5.125",
-        "8",
-        "8,192",
-        "2 min 0 s",
-        "75.0%",
-        "200",
-        "45.0%",
-    ]
+    hardware = "8 x TPU v5e (Linux x86_64, 112 cores)"
+    numbers = "5.125 | 8 | 8,192 | 2 min 0 s | 75.0% | 200 | 45.0%"
+    assert row == f"| small | {hardware} | {numbers} |"
     (picture,) = pictures(report, "Pre-training")
     assert "small: 5.125" in picture.alt
     (axes,) = picture.draw().axes
@@ -163,23 +152,14 @@ def test_what_was_begun_names_a_command_that_is_accepted(
 def test_table_5_names_the_columns_that_were_begun_and_are_missing(tmp_path):
     for name, values in (("a", {}), ("b", {"transfer_layers": "none"})):
         write_finished(tmp_path / name, "cola", preset="ablations", **values)
-    lstm = write_finished(tmp_path / "l", "cola", init_from="it's", preset="ablations")
-    config = json.loads((lstm / "config.json").read_text())
-    config["model"]["kind"] = "lstm"
-    write_json(lstm / "config.json", config)
+    of_lstm = {"init_from": "it's", "preset": "ablations", "sizes": LSTM}
+    write_finished(tmp_path / "l", "cola", **of_lstm)
     report = document(tmp_path)
     text = text_of(report, ABLATIONS)
     assert "runs for no auxiliary LM in the table above. Made by:" in text
     ((*_, first, second, _),) = commands_of(report)
     assert first == "--config.init_from=runs/pretrain/small"
     assert second == "--config.suite.lstm_init_from=it's"
-
-
-def test_a_run_without_records_has_a_card_but_no_curve(tmp_path):
-    write_pretrained(tmp_path / "a", records=(), sessions=())
-    report = document(tmp_path)
-    assert "### a" in text_of(report, "Models")
-    assert "Pre-training" not in titles(report)
 
 
 def test_configurations_are_folded_and_versions_listed(report):
@@ -191,12 +171,9 @@ def test_configurations_are_folded_and_versions_listed(report):
     ]
     assert "| train.num_steps | 8 |" in configurations
     rows = text_of(report, "Versions").splitlines()[2:]
-    assert [row.split("|")[1].strip() for row in rows] == [
-        "this page",
-        "small",
-        "1 fine-tuned run",
-        "zero-shot of runs/pretrain/small",
-    ]
+    named = ["this page", "small", "1 fine-tuned run"]
+    named.append("zero-shot of runs/pretrain/small")
+    assert [row.split("|")[1].strip() for row in rows] == named
     assert "not recorded" in rows[2] and "jax 0.10.2" in rows[3]
 
 
@@ -206,29 +183,6 @@ def test_versions_of_fine_tuned_runs_are_those_of_their_sessions(tmp_path):
     (tmp_path / "other" / "sessions.json").rename(tmp_path / "a" / "sessions.json")
     text = text_of(document(tmp_path / "a"), "Versions")
     assert "| 1 fine-tuned run | gpt1_jax 1.0.0, jax 0.10.2 |" in text
-
-
-def test_kinds_are_named_where_they_differ(tmp_path):
-    write_pretrained(tmp_path / "a")
-    write_pretrained(tmp_path / "b", model__kind="lstm")
-    runs = [read_pretrained(epath.Path(tmp_path / name)) for name in "ab"]
-    assert list(sections.short_names(runs)) == ["a (Transformer)", "b (LSTM)"]
-
-
-@pytest.mark.parametrize(
-    ("paths", "names"),
-    [
-        (["a/small", "b/lstm"], ["small", "lstm"]),
-        (["a/small", "b/small"], ["a/small", "b/small"]),
-        (["a/small", "b/small", "b/c"], ["a/small", "b/small", "b/c"]),
-        ([], []),
-    ],
-)
-def test_names_are_long_enough_to_differ(tmp_path, paths, names):
-    for path in paths:
-        write_pretrained(tmp_path / path)
-    runs = [read_pretrained(epath.Path(tmp_path / path)) for path in paths]
-    assert list(sections.short_names(runs)) == names
 
 
 @pytest.mark.parametrize(
@@ -392,18 +346,6 @@ def test_an_origin_that_was_trained_again_in_its_place_is_another(add):
     text = text_of(add(result=of_origin("b" * 64)), TABLES)
     for letter in "ab":
         assert f"a Transformer at step 8, content {12 * letter}\n" in text
-
-
-def test_each_origin_has_tables_of_its_own(add):
-    for origin in ("small", "large"):
-        for layers in ("all", "none"):
-            init_from = f"runs/pretrain/{origin}"
-            report = add("cola", 0.1, init_from=init_from, transfer_layers=layers)
-    for section in (TABLES, ABLATIONS):
-        text = text_of(report, section)
-        assert "### From runs/pretrain/small" in text
-        assert "### From runs/pretrain/large" in text
-    text = text_of(report, TABLES)
     assert text.count("Ours is measured on the dev splits") == 1
 
 
@@ -414,10 +356,8 @@ def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add):
         part = {"data__dir": "a", "tasks": ("rte",), "transfer_layers": layers}
         after = add("babylm", 0.9, head__aux_lm_weight=weight, **part)
     assert titles(after) == ["Fine-tuning", *titles(before)]
-    note = (
-        "The paper's tables and figures leave out 4 fine-tuned runs on BabyLM's data, "
-        "which is a part of each task's."
-    )
+    part = "on BabyLM's data, which is a part of each task's."
+    note = f"The paper's tables and figures leave out 4 fine-tuned runs {part}"
     text = text_of(after, TABLES)
     assert note in text
     assert text.replace(f"\n\n{note}", "") == text_of(before, TABLES)
@@ -426,34 +366,28 @@ def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add):
     assert "| RTE, aux_lm_weight 0.5 | pre-trained |" in scores
 
 
-def test_layers_transferred_are_drawn_and_tabled(add):
-    for layers in "012":
-        report = add("rte", 0.5 + int(layers) / 10, transfer_layers=layers)
-    assert [each.name for each in pictures(report, LAYERS)] == ["layer_transfer"]
-    assert "| 50.0 | 60.0 | 70.0 |" in text_of(report, LAYERS)
-    assert "RACE (dev) rises from about 40 to 60" in text_of(report, LAYERS)
-    for layers in "01":
-        other = {"init_from": "runs/pretrain/large", "transfer_layers": layers}
-        report = add("rte", 0.5, **other)
-    names = [each.name for each in pictures(report, LAYERS)]
-    assert names == ["layer_transfer", "layer_transfer_2"]
-    rows = pictures(report, LAYERS)[0].rows
-    assert list(rows["setting"]) == [0, 1, 2] and list(rows["score"]) == [50, 60, 70]
-
-
-def test_weights_are_drawn_and_tabled(add):
-    for weight in (0.0, 0.5):
-        report = add("rte", 0.5 + weight / 5, head__aux_lm_weight=weight)
-    assert [each.name for each in pictures(report, WEIGHTS)] == ["aux_lm_weight"]
-    assert "50.0 | 60.0 |" in text_of(report, WEIGHTS)
-    assert "74.7 with the auxiliary objective and 75.0 without" in text_of(
-        report, WEIGHTS
-    )
-
-
-def test_what_nothing_is_compared_with_has_no_section(add):
-    report = add("cola", 0.5)
-    assert titles(report) == [TABLES, "Configurations", "Versions"]
+@pytest.mark.parametrize(
+    ("section", "key", "name", "settings", "found"),
+    [
+        (LAYERS, "transfer_layers", "layer_transfer", "012", "RACE (dev) rises from"),
+        (WEIGHTS, "head__aux_lm_weight", "aux_lm_weight", (0.0, 0.5), "over eight t"),
+    ],
+)
+def test_comparisons_are_drawn_and_tabled_beside_what_the_paper_found(
+    add, section, key, name, settings, found
+):
+    scores = [50 + 10 * number for number in range(len(settings))]
+    for setting, score in zip(settings, scores, strict=True):
+        report = add("rte", score / 100, **{key: setting})
+    assert [each.name for each in pictures(report, section)] == [name]
+    text = text_of(report, section)
+    assert found in text and " | ".join(f"{score:.1f}" for score in scores) in text
+    for setting in settings:
+        report = add("rte", 0.5, init_from="runs/pretrain/large", **{key: setting})
+    first, second = pictures(report, section)
+    assert (first.name, second.name) == (name, f"{name}_2")
+    assert list(first.rows["setting"]) == [*map(float, settings)]
+    assert list(first.rows["score"]) == scores
 
 
 # --- fine-tuned runs by origin --------------------------------------------------
@@ -462,24 +396,21 @@ def test_what_nothing_is_compared_with_has_no_section(add):
 @pytest.fixture
 def run(tmp_path):
     """A function from values of the configuration to a finished run."""
-    made = []
 
-    def make(task="sst2", score=0.75, seed=0, kind="transformer", **overrides):
-        folder = tmp_path / str(len(made))
-        write_finished(folder, task, score, seed, **overrides)
-        found = read_finished(epath.Path(folder))
-        config = dataclasses.replace(
-            found.config, model=dataclasses.replace(found.config.model, kind=kind)
-        )
-        made.append(found._replace(config=config))
-        return made[-1]
+    def make(*arguments, tokenizer="", **values):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        write_finished(folder, *arguments, **values)
+        if tokenizer:
+            file = folder / "tokenizer" / "tokenizer.json"
+            write_json(file, {"content_digest": tokenizer})
+        return read_finished(epath.Path(folder))
 
     return make
 
 
 def test_runs_are_grouped_by_origin(run):
     small, large = run(), run(init_from="runs/pretrain/large")
-    lstm = run(init_from="runs/pretrain/lstm", kind="lstm")
+    lstm = run(init_from="runs/pretrain/lstm", sizes=LSTM)
     found = sections.by_origin([small, large, lstm, small])
     assert [len(runs) for runs in found.values()] == [2, 1, 1]
     first, _, last = found
@@ -489,40 +420,19 @@ def test_runs_are_grouped_by_origin(run):
 
 def test_runs_from_scratch_belong_to_each_origin_of_their_architecture(run):
     """Those with the same tokenizer and sizes, whichever folder and step they name."""
-
-    def with_tokenizer(made, digest):
-        file = made.folder / "tokenizer" / "tokenizer.json"
-        write_json(file, {"content_digest": digest})
-        return made
-
-    first, later = run(), run(init_from="runs/pretrain/later")
-    other = run(init_from="runs/pretrain/other")
-    scratch = run(init_from="runs/pretrain/small", transfer_layers="none")
-    for each, digest in ((first, "a"), (later, "a"), (other, "b"), (scratch, "a")):
-        with_tokenizer(each, digest)
+    first = run(tokenizer="a")
+    later = run(tokenizer="a", init_from="runs/pretrain/later")
+    other = run(tokenizer="b", init_from="runs/pretrain/other")
+    scratch = run(tokenizer="a", transfer_layers="none")
     found = sections.by_origin([scratch, first, later, other])
     assert list(found.values()) == [[scratch, first], [scratch, later], [other]]
     ((alone, runs),) = sections.by_origin([scratch]).items()
     assert runs == [scratch]
-    assert alone.heading == (
-        "From scratch, a Transformer with the tokenizer and sizes of "
-        "runs/pretrain/small"
-    )
-    small, large = (
-        made._replace(
-            config=dataclasses.replace(
-                made.config,
-                model=dataclasses.replace(made.config.model, num_layers=layers),
-            )
-        )
-        for made, layers in ((scratch, 2), (first, 4))
-    )
-    assert list(sections.by_origin([small, large]).values()) == [[small], [large]]
-
-
-def test_names_of_origins_are_escaped(run):
-    (origin,) = sections.by_origin([run(init_from="<b>*a*")])
-    assert origin.heading.startswith(r"From \<b\>\*a\*, a")
+    of_tokenizer = "a Transformer with the tokenizer and sizes of runs/pretrain/small"
+    assert alone.heading == f"From scratch, {of_tokenizer}"
+    sizes = {**SIZES, "num_layers": 2}
+    small = run(tokenizer="a", transfer_layers="none", sizes=sizes)
+    assert list(sections.by_origin([small, first]).values()) == [[small], [first]]
 
 
 def test_tables_hold_runs_as_in_the_paper(run):
@@ -544,7 +454,7 @@ def test_only_runs_on_the_most_training_examples_are_kept(run):
 
 def test_a_table_5_holds_one_transformer_and_one_lstm(run):
     small, large = run(), run(init_from="runs/pretrain/large")
-    lstm = run(init_from="runs/pretrain/lstm", kind="lstm")
+    lstm = run(init_from="runs/pretrain/lstm", sizes=LSTM)
     other = run("copa")  # not a column of Table 5
     compared = functools.partial(sections.origins_compared, COMPARISONS["ablations"])
     tables = compared([small, large, lstm, other])
@@ -568,9 +478,19 @@ def test_names_of_tasks_and_origins_are_escaped(add):
 # --- configurations --------------------------------------------------------------
 
 
-def test_only_values_that_differ_from_the_preset_are_listed(tmp_path):
-    write_pretrained(tmp_path / "a", seed=3, data__source="text", data__train="<b>|*")
-    config = read_pretrained(epath.Path(tmp_path / "a")).config
+@pytest.fixture
+def configured(tmp_path):
+    """A function from values to the configuration of a pre-trained run."""
+
+    def make(**values):
+        write_pretrained(tmp_path / "a", **values)
+        return read_pretrained(epath.Path(tmp_path / "a")).config
+
+    return make
+
+
+def test_only_values_that_differ_from_the_preset_are_listed(configured):
+    config = configured(seed=3, data__source="text", data__train="<b>|*")
     assert sections.changed_values(config) == {
         "seed": 3,
         "train.num_steps": 8,
@@ -584,48 +504,41 @@ def test_only_values_that_differ_from_the_preset_are_listed(tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["no such", "", "__import__"])
-def test_an_unknown_preset_is_compared_with_the_default(tmp_path, preset):
-    write_pretrained(tmp_path / "a", preset=preset)
-    config = read_pretrained(epath.Path(tmp_path / "a")).config
-    assert sections.changed_values(config)["model.num_layers"] == 4  # 12 by default
+def test_an_unknown_preset_is_compared_with_the_default(configured, preset):
+    changed = sections.changed_values(configured(preset=preset))
+    assert changed["model.num_layers"] == 4  # 12 by default
 
 
-def test_fine_tuned_runs_that_are_alike_share_a_line(tmp_path):
-    for number, (task, seed, rate) in enumerate(
-        [("sst2", 0, 1e-4), ("sst2", 1, 1e-4), ("cola", 0, 1e-4), ("cola", 0, 2e-4)]
-    ):
-        write_finished(
-            tmp_path / str(number), task, seed=seed, optimizer__learning_rate=rate
-        )
-    text = sections.describe_configs(
-        [read_finished(epath.Path(tmp_path / str(k))).config for k in range(4)]
-    )
-    groups, shared = text.split("\n\nAll of them:\n\n")
-    assert groups.splitlines()[0] == "| tasks (seeds) | optimizer.learning_rate |"
-    assert groups.splitlines()[2:] == [
-        "| sst2 (0, 1); cola (0) | 0.0001 |",
-        "| cola (0) | 0.0002 |",
+def test_fine_tuned_runs_that_are_alike_share_a_line(run):
+    of_runs = [
+        ("sst2", 0, 1e-4),
+        ("sst2", 1, 1e-4),
+        ("cola", 0, 1e-4),
+        ("cola", 0, 2e-4),
     ]
+    configs = [
+        run(task, seed=seed, optimizer__learning_rate=rate).config
+        for task, seed, rate in of_runs
+    ]
+    text = sections.describe_configs(configs)
+    groups, shared = text.split("\n\nAll of them:\n\n")
+    header, _, *lines = groups.splitlines()
+    assert header == "| tasks (seeds) | optimizer.learning_rate |"
+    assert lines == ["| sst2 (0, 1); cola (0) | 0.0001 |", "| cola (0) | 0.0002 |"]
     assert "| init_from | runs/pretrain/small |" in shared
     assert "num_layers" not in text and "suite." not in text
 
 
-def test_a_value_of_the_file_is_listed_beside_one_that_differs(tmp_path):
-    for number, weight in enumerate([0.5, 0.0]):  # 0.5 is the file's
-        write_finished(tmp_path / str(number), "sst2", head__aux_lm_weight=weight)
-    text = sections.describe_configs(
-        [read_finished(epath.Path(tmp_path / str(k))).config for k in range(2)]
-    )
+def test_a_value_of_the_file_is_listed_beside_one_that_differs(run):
+    weights = (0.5, 0.0)  # 0.5 is the file's
+    configs = [run(head__aux_lm_weight=weight).config for weight in weights]
+    text = sections.describe_configs(configs)
     assert text.splitlines()[2:4] == ["| sst2 (0) | 0.5 |", "| sst2 (0) | 0.0 |"]
 
 
-def test_a_run_with_the_values_of_the_file_says_so(tmp_path):
-    given = {"train__num_steps": 1500, "optimizer__warmup_steps": 150}
-    write_pretrained(tmp_path / "a", **given)
-    config = read_pretrained(epath.Path(tmp_path / "a")).config
-    assert sections.describe_config(config).endswith(
-        "All values are those of the file."
-    )
+def test_a_run_with_the_values_of_the_file_says_so(configured):
+    config = configured(train__num_steps=1500, optimizer__warmup_steps=150)
+    assert sections.describe_config(config).endswith("are those of the file.")
 
 
 def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add):
@@ -635,9 +548,5 @@ def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add):
     lines = text_of(made, "Fine-tuning").split("\n")
     rows = [line.split(" | ") for line in lines if "| reviews" in line]
     scores = {row[1]: row[4] for row in rows if row[2] == "accuracy"}
-    assert scores == {
-        "0 of 4 layers": "50.0",
-        "1 of 4 layers": "60.0",
-        "from scratch": "80.0",
-        "pre-trained": "70.0",
-    }
+    few = {"0 of 4 layers": "50.0", "1 of 4 layers": "60.0"}
+    assert scores == {**few, "from scratch": "80.0", "pre-trained": "70.0"}
