@@ -1,7 +1,6 @@
 """The script compiles our programs for machines that are not there."""
 
 import importlib.util
-import json
 import re
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from benchmarks.compiler import compiled
 
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=32")
+CASES = "--cases=pretrain-replicated,decode"
 
 
 def parsed(*flags):
@@ -17,12 +17,9 @@ def parsed(*flags):
 
 @pytest.mark.slow
 def test_the_script_describes_programs_for_virtual_devices(run_script, tmp_path):
-    path, programs = tmp_path / "results.json", tmp_path / "hlo"
-    flags = ("--cases=pretrain-replicated,decode", f"--hlo={programs}")
-    printed = run_script(
-        "compiler.compiled", "--target=cpu-8", *TINY, *flags, f"--output={path}"
-    )
-    record = json.loads(path.read_text())
+    programs = tmp_path / "hlo"
+    flags = ("--target=cpu-8", *TINY, CASES, f"--hlo={programs}")
+    printed, record = run_script("compiler.compiled", *flags)
     pretrain, decode = record["results"].values()
     assert record["settings"]["target"] == "cpu-8"
     assert (pretrain["devices"], pretrain["batch"]) == (8, 64)
@@ -47,14 +44,12 @@ def test_the_script_describes_programs_for_virtual_devices(run_script, tmp_path)
 
 
 @pytest.mark.slow
-def test_the_script_compiles_for_a_tpu(run_script, tmp_path):
+def test_the_script_compiles_for_a_tpu(run_script):
     if not importlib.util.find_spec("libtpu"):
         pytest.skip("libtpu is not installed: pip install -e '.[aot]'")
-    path = tmp_path / "results.json"
-    cases = "--cases=pretrain-replicated,decode"
-    flags = ("--target=v5e-1", *TINY, cases, "--batch=2", f"--output={path}")
-    run_script("compiler.compiled", *flags)
-    for result in json.loads(path.read_text())["results"].values():
+    flags = ("--target=v5e-1", *TINY, CASES, "--batch=2")
+    _, record = run_script("compiler.compiled", *flags)
+    for result in record["results"].values():
         assert result["device"] == "TPU v5 lite" and result["fits"]
         assert result["memory_bytes"]["generated_code"] > 0
         assert result["collectives"] == []

@@ -1,7 +1,5 @@
 """The fine-tuning benchmark draws what it says, and its peer trains."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -60,12 +58,10 @@ def test_the_peer_learns_its_batch(task, dtype, aux_lm_weight):
 
 
 @pytest.mark.slow
-def test_the_script_measures_our_fine_tuning(run_script, tmp_path):
-    path = tmp_path / "results.json"
-    few = ("--variants=jax_f32,jax_f32_no_lm", "--steps=1", "--rounds=2")
-    flags = (*TINY, *few, "--distinct=1", f"--output={path}")
-    printed = run_script("peers.finetune_step", *flags)
-    record = json.loads(path.read_text())
+def test_the_script_measures_our_fine_tuning(run_script):
+    few = ("--steps=1", "--rounds=2", "--distinct=1")
+    flags = (*TINY, "--variants=jax_f32,jax_f32_no_lm", *few)
+    printed, record = run_script("peers.finetune_step", *flags)
     assert set(record["results"]) == {"jax_f32", "jax_f32_no_lm"}
     assert len(record["results"]["jax_f32"]["seconds"]) == 2
     assert printed.splitlines()[2].startswith("| jax_f32 | ")

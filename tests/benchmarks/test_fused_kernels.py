@@ -1,21 +1,16 @@
 """The script that checks and times the fused kernels, on kernels interpreted."""
 
-import json
-
 import pytest
 
 from benchmarks.on_accelerator import fused_kernels
 
-TINY = ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", "--calls=1")
-
 
 @pytest.mark.slow
-def test_script_finds_the_kernels_right_and_times_plans(run_script, tmp_path):
-    output = tmp_path / "fused.json"
-    run_script(
-        "on_accelerator.fused_kernels", *TINY, "--rounds=1", f"--output={output}"
-    )
-    results = json.loads(output.read_text())["results"]
+def test_script_finds_the_kernels_right_and_times_plans(run_script):
+    flags = ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64")
+    few = ("--calls=1", "--rounds=1")
+    _, record = run_script("on_accelerator.fused_kernels", *flags, *few)
+    results = record["results"]
     # There are none for a CPU, so a run of its own would use none.
     assert results["chosen"]["attention"]["form"] == "blocked"
     for kernels in ("attention", "layer_norm"):

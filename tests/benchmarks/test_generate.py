@@ -1,7 +1,5 @@
 """The script measures generation; its peers add the tokens asked for."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -33,11 +31,10 @@ def test_peers_generate(architecture):
 
 
 @pytest.mark.slow
-def test_the_script_measures_our_generation(run_script, tmp_path):
-    path = tmp_path / "results.json"
-    flags = ("--variants=jax_f32", f"--output={path}")
-    printed = run_script("peers.generate", *TINY, *SHORT, *flags)
-    result = json.loads(path.read_text())["results"]["jax_f32"]
+def test_the_script_measures_our_generation(run_script):
+    flags = (*TINY, *SHORT, "--variants=jax_f32")
+    printed, record = run_script("peers.generate", *flags)
+    result = record["results"]["jax_f32"]
     assert len(result["seconds"]) == 2
     per_token = result["median_seconds"] / 12
     assert result["tokens_per_second"] == pytest.approx(2 / per_token)
