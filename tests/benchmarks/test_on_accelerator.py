@@ -165,7 +165,7 @@ def test_eight_minutes_hold_the_first_five():
 
 
 def test_limits_grow_with_the_time_there_is(tmp_path, measurements):
-    measurements(seconds=2, slow="import time; time.sleep(4)")
+    measurements(seconds=1.5, slow="import time; time.sleep(2.5)")
     assert run(tmp_path, minutes=5)[0] == [("slow", "out of time")]
     assert run(tmp_path, minutes=40)[0][1:] == [("slow", "done")]
 

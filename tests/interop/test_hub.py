@@ -68,9 +68,9 @@ def as_copies(monkeypatch):
     monkeypatch.setattr(hub, "_convert", copy)
 
 
-def refusal(address, as_run=True):
+def refusal(address):
     with pytest.raises(UserError) as caught:
-        addresses.resolve_model(address, "config.init_from", as_run)
+        addresses.resolve_model(address, "config.init_from")
     message = str(caught.value)
     assert "\n" not in message and "config.init_from" in message
     return message

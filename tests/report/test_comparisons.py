@@ -17,15 +17,10 @@ TABLE, LAYERS, SIZES_OF_DATA, WEIGHTS = COMPARISONS.values()
 
 def run(task, seed=0, *, train_examples=100, train=None, kind="transformer", **values):
     """A finished run; the scores, in points, are those that are no configuration."""
-    overrides = {k: v for k, v in values.items() if "__" in k or "_" in k}
-    scores = {k: v for k, v in values.items() if k not in overrides}
-    dev = {
-        name: score / 100 for name, score in scores.items() if name not in ("m", "mm")
-    }
-    halves = {"m": "matched", "mm": "mismatched"}
-    subsets = {
-        halves[k]: {"accuracy": v / 100} for k, v in scores.items() if k in halves
-    }
+    overrides = {k: v for k, v in values.items() if "_" in k}
+    dev = {k: v / 100 for k, v in values.items() if k not in overrides}
+    halves = {"matched": dev.pop("m", None), "mismatched": dev.pop("mm", None)}
+    subsets = {k: {"accuracy": v} for k, v in halves.items() if v is not None}
     if subsets:
         dev |= {"accuracy": 0.123, "subsets": subsets}
     result = {"dev": dev, "train_examples": train_examples}

@@ -162,6 +162,13 @@ def test_table_5_names_the_columns_that_were_begun_and_are_missing(tmp_path):
     assert second == "--config.suite.lstm_init_from=it's"
 
 
+def test_a_run_without_records_has_a_card_but_no_curve(tmp_path):
+    write_pretrained(tmp_path / "a", records=(), sessions=())
+    report = document(tmp_path)
+    assert "### a" in text_of(report, "Models")
+    assert "Pre-training" not in titles(report)
+
+
 def test_configurations_are_folded_and_versions_listed(report):
     configurations = text_of(report, "Configurations")
     assert re.findall("### (.*)", configurations) == [
@@ -200,30 +207,36 @@ def test_times_have_suitable_units(tmp_path, seconds, shown):
 
 @pytest.fixture
 def add(tmp_path):
-    """A function that adds a finished run and returns what there is."""
+    """A function that adds a finished run to those that `told` reports."""
 
     def make(*arguments, **values):
         folder = tmp_path / "runs" / str(len(list(tmp_path.glob("runs/*"))))
         write_finished(folder, *arguments, **values)
-        return document(tmp_path / "runs")
 
     return make
 
 
-def test_a_model_of_the_hub_is_named_by_its_address(add):
+@pytest.fixture
+def told(tmp_path):
+    return lambda: document(tmp_path / "runs")
+
+
+def test_a_model_of_the_hub_is_named_by_its_address(add, told):
     """Not by the folder in somebody's cache that it was converted to."""
     commit = "0123456789abcdef" * 2 + "01234567"
     cache = f"/home/me/.cache/gpt1_jax/hub/openai-community--openai-gpt/{commit}"
-    text = text_of(add("sst2", 0.8, init_from=cache, preset="all"), TABLES)
+    add("sst2", 0.8, init_from=cache, preset="all")
+    text = text_of(told(), TABLES)
     address = f"hf://openai-community/openai-gpt@{commit}"
     assert f"### From {address}, a Transformer at step 8" in text
     assert f"--config.init_from={address} " in text and "/.cache/" not in text
 
 
-def test_tables_show_the_spread_over_seeds_beside_the_paper(add):
+def test_tables_show_the_spread_over_seeds_beside_the_paper(add, told):
     for seed, score in enumerate((0.75, 0.8, 0.7)):
         add("sst2", score, seed)
-    text = text_of(add("sst2", 0.6, transfer_layers="none"), TABLES)
+    add("sst2", 0.6, transfer_layers="none")
+    text = text_of(told(), TABLES)
     assert "### From runs/pretrain/small, a Transformer at step 8" in text
     row = "| SST-2 | accuracy | 40 | 75.0 (70.0 to 80.0) | 60.0 | 50.0 | 91.3 | 84.0 |"
     assert row in text
@@ -240,7 +253,7 @@ def of_data(*contents, number=64, n=40):
     }
 
 
-def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
+def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add, told):
     shared = {"custom__text": ("a",), "custom__labels": ("x", "y"), "data__dev": "d"}
     first = {"result": of_data("a", "b"), "data__train": "one.jsonl", **shared}
     for seed in range(2):  # the second read the same from another place
@@ -250,7 +263,8 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
     add("custom", **longer)
     add("custom", **{**first, "result": of_data("c", "b", number=160)})
     edited = {**first, "data__train": "0/one.jsonl", "result": of_data("a", "e")}
-    made = add("custom", **edited)
+    add("custom", **edited)
+    made = told()
     text = text_of(made, "Fine-tuning")
     rows = [line for line in text.splitlines() if line.startswith("| custom")]
     scores = [row for row in rows if " | accuracy | " in row]
@@ -276,10 +290,11 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
     assert "**Average**" not in text
 
 
-def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
+def test_a_report_on_ones_own_runs_is_about_them(add, told, tmp_path):
     """Its title, and no section without content."""
     write_pretrained(tmp_path / "runs" / "pretrain" / "letters")
-    made = add("custom", custom__name="reviews", custom__labels=("x", "y"))
+    add("custom", custom__name="reviews", custom__labels=("x", "y"))
+    made = told()
     assert "reproduction" not in made.introduction
     named = ["Fine-tuning", "Pre-training", "Models", "Configurations", "Versions"]
     assert titles(made) == named
@@ -296,16 +311,17 @@ def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
     assert sections.make_report(runs, "", "today").title == "A reproduction of GPT-1"
 
 
-def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, tmp_path):
+def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, told, tmp_path):
     section = "Fine-tuning over updates"
     own = {"custom__name": "reviews", "custom__labels": ("x", "y")}
-    assert section not in titles(add("custom", **own))
+    add("custom", **own)
+    assert section not in titles(told())
     add("custom", seed=1, **own)
     for number in "01":
         records = [{"step": k, "valid_accuracy": k / 10} for k in (2, 4)]
         lines = "".join(json.dumps(record) + "\n" for record in records)
         (tmp_path / "runs" / number / "metrics.jsonl").write_text(lines)
-    (picture,) = pictures(document(tmp_path / "runs"), section)
+    (picture,) = pictures(told(), section)
     (axes,) = picture.draw().axes
     assert [list(axes.lines[-1].get_xdata()), axes.get_title()] == [[2, 4], "reviews"]
     assert list(axes.lines[-1].get_ydata()) == [20, 40]
@@ -317,12 +333,13 @@ def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, tmp_path):
     assert shown[-1] == ("seed 1", 4, 40)
 
 
-def test_a_score_stands_beside_what_it_has_to_beat_on_the_same_split(add):
+def test_a_score_stands_beside_what_it_has_to_beat_on_the_same_split(add, told):
     test = {"n": 9, "accuracy": 0.6, "f1": 0.55}
     words = {"n": 40, "accuracy": 0.7, "f1": 0.65}
     result = finished_result("custom", 0.75, test=test, bag_of_words=words)
     named = {"custom__name": "reviews", "custom__labels": ("bad", "good")}
-    rows = text_of(add("custom", result=result, **named), "Fine-tuning").split("\n")
+    add("custom", result=result, **named)
+    rows = text_of(told(), "Fine-tuning").split("\n")
     header = "task | start | metric | split | score | majority | bag of words | n"
     assert rows[2] == f"| {header} |"
     rows = [row.removeprefix("| reviews | pre-trained | ") for row in rows]
@@ -331,30 +348,34 @@ def test_a_score_stands_beside_what_it_has_to_beat_on_the_same_split(add):
     assert "accuracy | test | 60.0 | - | - | 9 |" in rows  # as up to version 1.0
     other = {"majority": {"n": 9, "accuracy": 0.4}, "bag_of_words": None}
     named["custom__name"] = "others"
-    made = add("custom", result={**result, "test_baselines": other}, **named)
-    assert "accuracy | test | 60.0 | 40.0 | - | 9 |" in text_of(made, "Fine-tuning")
+    add("custom", result={**result, "test_baselines": other}, **named)
+    text = text_of(told(), "Fine-tuning")
+    assert "accuracy | test | 60.0 | 40.0 | - | 9 |" in text
 
 
-def test_an_origin_that_was_trained_again_in_its_place_is_another(add):
+def test_an_origin_that_was_trained_again_in_its_place_is_another(add, told):
     def of_origin(digest):
         digests = {"origin": digest, "training examples": "a", "dev examples": "b"}
         return finished_result("sst2", 0.75, content_digests=digests)
 
     add(result=of_origin("a" * 64))
-    text = text_of(add(result=of_origin("a" * 64), seed=1), TABLES)
-    assert "a Transformer at step 8\n" in text
-    text = text_of(add(result=of_origin("b" * 64)), TABLES)
+    add(result=of_origin("a" * 64), seed=1)
+    assert "a Transformer at step 8\n" in text_of(told(), TABLES)
+    add(result=of_origin("b" * 64))
+    text = text_of(told(), TABLES)
     for letter in "ab":
         assert f"a Transformer at step 8, content {12 * letter}\n" in text
     assert text.count("Ours is measured on the dev splits") == 1
 
 
-def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add):
+def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add, told):
     """They are a part of each task's; their scores have a table of their own."""
-    before = add("rte", 0.5)
+    add("rte", 0.5)
+    before = told()
     for weight, layers in ((0.5, "all"), (0.0, "all"), (0.5, "1"), (0.5, "none")):
         part = {"data__dir": "a", "tasks": ("rte",), "transfer_layers": layers}
-        after = add("babylm", 0.9, head__aux_lm_weight=weight, **part)
+        add("babylm", 0.9, head__aux_lm_weight=weight, **part)
+    after = told()
     assert titles(after) == ["Fine-tuning", *titles(before)]
     part = "on BabyLM's data, which is a part of each task's."
     note = f"The paper's tables and figures leave out 4 fine-tuned runs {part}"
@@ -374,17 +395,18 @@ def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add):
     ],
 )
 def test_comparisons_are_drawn_and_tabled_beside_what_the_paper_found(
-    add, section, key, name, settings, found
+    add, told, section, key, name, settings, found
 ):
     scores = [50 + 10 * number for number in range(len(settings))]
     for setting, score in zip(settings, scores, strict=True):
-        report = add("rte", score / 100, **{key: setting})
+        add("rte", score / 100, **{key: setting})
+    report = told()
     assert [each.name for each in pictures(report, section)] == [name]
     text = text_of(report, section)
     assert found in text and " | ".join(f"{score:.1f}" for score in scores) in text
     for setting in settings:
-        report = add("rte", 0.5, init_from="runs/pretrain/large", **{key: setting})
-    first, second = pictures(report, section)
+        add("rte", 0.5, init_from="runs/pretrain/large", **{key: setting})
+    first, second = pictures(told(), section)
     assert (first.name, second.name) == (name, f"{name}_2")
     assert list(first.rows["setting"]) == [*map(float, settings)]
     assert list(first.rows["score"]) == scores
@@ -465,9 +487,10 @@ def test_a_table_5_holds_one_transformer_and_one_lstm(run):
     assert compared([other]) == []
 
 
-def test_names_of_tasks_and_origins_are_escaped(add):
+def test_names_of_tasks_and_origins_are_escaped(add, told):
     for task, layers in (("<i>", "all"), ("<i>", "1"), ("cola", "all")):
-        report = add(task, init_from="a|b", transfer_layers=layers)
+        add(task, init_from="a|b", transfer_layers=layers)
+    report = told()
     assert r"### From a\|b" in text_of(report, LAYERS)
     for section in (TABLES, LAYERS):
         assert r"| \<i\> | accuracy |" in text_of(report, section)
@@ -541,11 +564,11 @@ def test_a_run_with_the_values_of_the_file_says_so(configured):
     assert sections.describe_config(config).endswith("are those of the file.")
 
 
-def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add):
+def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add, told):
     own = {"custom__name": "reviews", "custom__labels": ("x", "y")}
     for number, layers in enumerate(("0", "1", "all", "none")):
-        made = add("custom", 0.5 + number / 10, transfer_layers=layers, **own)
-    lines = text_of(made, "Fine-tuning").split("\n")
+        add("custom", 0.5 + number / 10, transfer_layers=layers, **own)
+    lines = text_of(told(), "Fine-tuning").split("\n")
     rows = [line.split(" | ") for line in lines if "| reviews" in line]
     scores = {row[1]: row[4] for row in rows if row[2] == "accuracy"}
     few = {"0 of 4 layers": "50.0", "1 of 4 layers": "60.0"}
