@@ -100,6 +100,22 @@ ENTRY %main (x: f32[8], y: f32[8], z: f32[64]) -> f32[64] {
 """
 
 
+def test_lines_of_this_file_are_found_in_what_jax_compiles(with_lines):
+    def inner(x):
+        return jnp.tanh(x)
+
+    def outer(x):
+        return inner(x) + 1
+
+    program = Program(jax.jit(outer).lower(jnp.ones(8)).compile().as_text())
+    [tanh] = (i for i in program.instructions.values() if i.op == "tanh")
+    lines = [f.line for f in program.frames(tanh) if f.file == __file__]
+    first = inner.__code__.co_firstlineno
+    # Before 0.9 JAX writes down the innermost call only.
+    assert lines[:2] == [first + 1, outer.__code__.co_firstlineno + 1][: len(lines)]
+    assert lines
+
+
 def test_collectives_of_a_tpu_may_go_on_in_the_products_fused_into_them():
     assert collectives(ON_A_TPU) == {
         Collective("all-gather", ((16, 256),), 16 * 256 * 4, 8): 3,
