@@ -14,11 +14,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 from huggingface_hub import constants
 
-USERS = {
-    "secret": "write",
-    "reader": "read",
-    "narrow": "fineGrained",
-}  # tokens of the user "me"
+USERS = {"secret": "write", "reader": "read"}  # tokens of the user "me"
 NAMESPACES = ("me", "people")  # the user and an organization that the user belongs to
 _LICENSES = ("apache-2.0", "cc-by-4.0", "mit", "other", "unknown")
 _LARGE = (".safetensors", ".bin")  # files that are stored by their digest
@@ -58,6 +54,11 @@ class HubServer(http.server.ThreadingHTTPServer):
         self.models.setdefault(name, {})[revision] = place
         self.log.setdefault(name, {}).setdefault(revision, []).append(place)
         return commit_of(place)
+
+    def stop(self):
+        """Answers nothing any more."""
+        self.shutdown()
+        self.server_close()
 
     @property
     def address(self):
@@ -105,8 +106,7 @@ def serve_hub(root):
     try:
         yield server
     finally:
-        server.shutdown()
-        server.server_close()
+        server.stop()
 
 
 def use_hub(server, folder, monkeypatch):
@@ -167,12 +167,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._send_log(name, rest[1])
         if rest[:1] == ["refs"]:
             refs = [
-                {
-                    "name": each,
-                    "ref": f"refs/heads/{each}",
-                    "targetCommit": commit_of(f),
-                }
-                for each, f in folders.items()
+                {"name": n, "ref": f"refs/heads/{n}", "targetCommit": commit_of(f)}
+                for n, f in folders.items()
             ]
             return self._send_value({"branches": refs, "converts": [], "tags": []})
         by_commit = {commit_of(folder): folder for folder in folders.values()}
@@ -209,17 +205,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._send_value(about)
 
     def _send_log(self, name, revision):
-        commits = [
-            {
-                "id": commit_of(folder),
-                "title": "",
-                "message": "",
-                "authors": [],
-                "date": "2026-11-27T00:00:00.000Z",
-            }
-            for folder in reversed(self.server.log.get(name, {}).get(revision, []))
-        ]
-        self._send_value(commits)
+        empty = {"title": "", "message": "", "authors": []}
+        empty["date"] = "2026-11-27T00:00:00.000Z"
+        folders = reversed(self.server.log.get(name, {}).get(revision, []))
+        self._send_value([{"id": commit_of(folder), **empty} for folder in folders])
 
     def _send_json(self, name, folder, below):
         """A repository; or, unless it is None, the files in a folder of it."""
@@ -343,19 +332,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             for path in folder.rglob("*")
             if path.is_file()
         }
-        self._send_value(
+        modes = [
             {
-                "files": [
-                    {
-                        "path": file["path"],
-                        "uploadMode": "lfs" if is_large(file["path"]) else "regular",
-                        "shouldIgnore": False,
-                        "oid": oid_of(known.get(file["path"])),
-                    }
-                    for file in files
-                ]
+                "path": path,
+                "uploadMode": "lfs" if is_large(path) else "regular",
+                "shouldIgnore": False,
+                "oid": oid_of(known.get(path)),
             }
-        )
+            for path in (file["path"] for file in files)
+        ]
+        self._send_value({"files": modes})
 
     def _send_actions(self, objects):
         found = []
@@ -375,9 +361,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 if line["key"] == "header":
                     continue
                 path = new / value["path"]
-                if line["key"].startswith("deleted"):
-                    path.unlink()
-                    continue
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if line["key"] == "file":
                     path.write_bytes(base64.b64decode(value["content"]))

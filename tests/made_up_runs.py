@@ -1,9 +1,15 @@
 """Run folders with made-up contents, as a report reads them."""
 
+import dataclasses
+import functools
 import json
 
+from etils import epath
 from tiny_run import load_config
+from tiny_tasks import finetune_config
 
+from gpt1_jax.config.sections import ModelSection
+from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.formats import RESULTS, RUN_FOLDER
 from gpt1_jax.runs.resume import digests_record
 from gpt1_jax.runs.wall_time import TRAINING
@@ -90,14 +96,34 @@ def finished_result(task, score, **more):
     }
 
 
+@functools.cache
+def _configured(task, **overrides):
+    return finetune_config(task, {"init_from": "runs/pretrain"}, **overrides)
+
+
+def finished_run(task, result, kind="transformer", **overrides):
+    """A finished run of a model of two layers; of its folder there is only the name."""
+    config = _configured(task, **overrides)
+    sizes = {**SIZES, "num_layers": 2, "kind": kind}
+    model = ModelSection(**vars(config.model), **sizes)
+    return Finished(epath.Path("run"), dataclasses.replace(config, model=model), result)
+
+
 def write_finished(
-    folder, task="sst2", score=0.75, seed=0, result=None, preset=None, **overrides
+    folder,
+    task="sst2",
+    score=0.75,
+    seed=0,
+    result=None,
+    preset=None,
+    sizes=SIZES,
+    **overrides,
 ):
     """A finished fine-tuned run, on its own or one of a preset with several."""
     own = OWN_TASK if task == "custom" else {}
     given = {"init_from": "runs/pretrain/small", "seeds": (seed,), **own, **overrides}
     config = load_config(task, file="finetune", **given).to_dict()
-    config["model"] |= SIZES
+    config["model"] |= sizes
     config["preset"] = preset or config["preset"]
     write_json(folder / "config.json", {**RUN_FOLDER.stamp(), **config})
     write_json(folder / "results.json", result or finished_result(task, score))

@@ -1,5 +1,6 @@
 """Lets tests run the scripts of `benchmarks/`."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,19 +13,22 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def run_script():
-    """`run_script("peers.generate", *flags)` in a process of its own; its output."""
+def run_script(tmp_path):
+    """`run_script("peers.generate", *flags)` in a process of its own.
+
+    Returns what it prints, and the record that it writes.
+    """
 
     def run(name, *flags):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        path = tmp_path / "record.json"
         process = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.{name}", *flags],
-            env=environment,
+            [sys.executable, "-m", f"benchmarks.{name}", *flags, f"--output={path}"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
         )
         assert process.returncode == 0, process.stderr
-        return process.stdout
+        return process.stdout, json.loads(path.read_text())
 
     return run
 

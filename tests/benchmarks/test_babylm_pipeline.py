@@ -7,7 +7,6 @@ from benchmarks.experiments.babylm_pipeline import (
     Compared,
     Theirs,
     compare_sentences,
-    made_up_tasks,
     our_scores,
     our_surprisals,
 )
@@ -34,11 +33,3 @@ def test_other_choices_are_counted_but_not_those_of_ties():
     ]
     ours = [[1.0, 2.5], [2.0, 1.0], [2.0, 2.0]]
     assert compare_sentences(items, ours) == Compared(3, 1.0, 1, 1)
-
-
-def test_made_up_rows_have_the_columns_of_the_tasks():
-    tasks = made_up_tasks([{"sentence_good": PAIR[0], "sentence_bad": PAIR[1]}] * 3)
-    assert set(tasks) == {"ewok", "comps", "entity_tracking", "wug_adj"}
-    assert {len(rows) for files in tasks.values() for rows in files.values()} == {3}
-    (row, *_) = tasks["comps"]["comps_base.jsonl"]
-    assert row["prefix_acceptable"] + " " + row["property_phrase"] == PAIR[0]

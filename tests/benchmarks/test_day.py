@@ -127,34 +127,3 @@ def test_a_figure_is_drawn_of_loss_and_pairs(pretrained, tmp_path):
         ]
     )
     assert (tmp_path / "day.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_line_that_was_cut_off_does_not_end_the_log(tmp_path):
-    log = day.Log(tmp_path)
-    log.append(tmp_path / "transformer", "start", step=0)
-    with (tmp_path / "log.jsonl").open("a") as file:
-        file.write('{"time": "20')
-    log = day.Log(tmp_path)
-    assert [each["event"] for each in log.entries] == ["start"]
-    log.append(tmp_path / "transformer", "end", step=4)
-    assert [each["event"] for each in day.Log(tmp_path).entries] == ["start", "end"]
-
-
-def test_a_session_that_saved_nothing_has_no_speed(tmp_path, monkeypatch):
-    monkeypatch.setattr(day, "newest_step", lambda run: 7)
-    monkeypatch.setattr(day, "num_steps", lambda run: 100)
-    monkeypatch.setattr(day, "speed", lambda run: {"tokens_per_second": 5})
-    run = tmp_path / "transformer"
-    run.mkdir()
-    log = day.Log(tmp_path)
-    for first in (3, 7):
-        log.append(run, "start", step=first)
-        log.note_end(run, "killed")
-    ends = [each for each in log.entries if each["event"] == "end"]
-    assert [each.get("tokens_per_second") for each in ends] == [5, None]
-
-
-def test_a_length_in_epochs_is_refused(tmp_path):
-    flags = [f"--folder={tmp_path}", "--train=a", "--valid=b"]
-    with pytest.raises(SystemExit, match=r"with --config\.train\.num_steps"):
-        day.main(["start", *flags, "--config.train.num_epochs=1"])

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from benchmarks.peers import eval_harness
+
 
 def test_sentences_come_from_text_json_lines_and_folders(tmp_path):
-    from benchmarks.peers import eval_harness
-
     (tmp_path / "a.txt").write_text("one\n\ntwo\n")
     assert eval_harness.read_sentences(tmp_path / "a.txt") == ["one", "two"]
     for name, texts in (("b", "cd"), ("e", "fg")):
@@ -18,8 +18,6 @@ def test_sentences_come_from_text_json_lines_and_folders(tmp_path):
 
 
 def test_different_scores_are_doubted():
-    from benchmarks.peers import eval_harness
-
     results = {name: {"device": "cpu", "loss": -9.0} for name in "ab"}
     assert eval_harness.doubts(results) == []
     results["a"]["loss"] = -9.01
@@ -31,13 +29,13 @@ def test_different_scores_are_doubted():
 def test_the_script_measures_both(run_script, pretrained, tmp_path):
     for package in ("lm_eval", "torch", "transformers", "accelerate"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    path, sentences = tmp_path / "results.json", tmp_path / "sentences.txt"
+    sentences = tmp_path / "sentences.txt"
     sentences.write_text("the abcd of efgh\na b c\n" * 40)
-    flags = ("--variants=hf_16,ours", "--rounds=2", f"--output={path}")
-    printed = run_script("peers.eval_harness", str(pretrained), str(sentences), *flags)
-    results = json.loads(path.read_text())["results"]
+    flags = (str(pretrained), str(sentences), "--variants=hf_16,ours", "--rounds=2")
+    printed, record = run_script("peers.eval_harness", *flags)
     for name in ("hf_16", "ours"):
-        assert len(results[name]["seconds"]) == 2
-        rate = 80 / results[name]["median_seconds"]
-        assert results[name]["sentences_per_second"] == pytest.approx(rate)
+        result = record["results"][name]
+        assert len(result["seconds"]) == 2
+        rate = 80 / result["median_seconds"]
+        assert result["sentences_per_second"] == pytest.approx(rate)
     assert "| ours | " in printed

@@ -1,17 +1,15 @@
 """The script measures generation; its peers add the tokens asked for."""
 
-import json
-
 import numpy as np
 import pytest
+
+from benchmarks.peers import generate
 
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=64", "--batch=2")
 SHORT = ("--prompt_tokens=5", "--new_tokens=12", "--rounds=2")
 
 
 def test_only_untimed_steps_are_short():
-    from benchmarks.peers import generate
-
     flags = generate.parse([*TINY, *SHORT])
     drawn = generate.draw_prompts(flags)
     found = [next(drawn) for _ in range(5)]
@@ -23,7 +21,7 @@ def test_only_untimed_steps_are_short():
 def test_peers_generate(architecture):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from benchmarks.peers import generate, torch_peers
+    from benchmarks.peers import torch_peers
 
     flags = generate.parse([*TINY, *SHORT])
     trainer = torch_peers.build_generator(flags, "float32", architecture=architecture)
@@ -33,11 +31,10 @@ def test_peers_generate(architecture):
 
 
 @pytest.mark.slow
-def test_the_script_measures_our_generation(run_script, tmp_path):
-    path = tmp_path / "results.json"
-    flags = ("--variants=jax_f32", f"--output={path}")
-    printed = run_script("peers.generate", *TINY, *SHORT, *flags)
-    result = json.loads(path.read_text())["results"]["jax_f32"]
+def test_the_script_measures_our_generation(run_script):
+    flags = (*TINY, *SHORT, "--variants=jax_f32")
+    printed, record = run_script("peers.generate", *flags)
+    result = record["results"]["jax_f32"]
     assert len(result["seconds"]) == 2
     per_token = result["median_seconds"] / 12
     assert result["tokens_per_second"] == pytest.approx(2 / per_token)

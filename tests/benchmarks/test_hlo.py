@@ -5,11 +5,8 @@ import jax.numpy as jnp
 import pytest
 
 from benchmarks.compiler.hlo import (
-    Array,
     Collective,
-    Frame,
     Program,
-    arrays,
     collectives,
     kernels,
     product_flops,
@@ -103,52 +100,6 @@ ENTRY %main (x: f32[8], y: f32[8], z: f32[64]) -> f32[64] {
 """
 
 
-WITH_PLACES = """
-HloModule jit_step, is_scheduled=true
-
-FileNames
-1 "/home/me/train.py"
-2 "/home/me/gpt1_jax/ops/gelu.py"
-
-FunctionNames
-1 "<module>"
-2 "Block.__call__"
-3 "gelu"
-
-FileLocations
-1 {file_name_id=1 function_name_id=1 line=9 end_line=9 column=0 end_column=9}
-2 {file_name_id=1 function_name_id=2 line=7 end_line=7 column=4 end_column=9}
-3 {file_name_id=2 function_name_id=3 line=21 end_line=21 column=4 end_column=9}
-
-StackFrames
-1 {file_location_id=1 parent_frame_id=1}
-2 {file_location_id=2 parent_frame_id=2}
-3 {file_location_id=3 parent_frame_id=3}
-4 {file_location_id=3 parent_frame_id=2}
-
-
-ENTRY %main (x: f32[8]) -> f32[8] {
-  %x = f32[8]{0} parameter(0), metadata={op_name="x"}
-  %deep = f32[8]{0} tanh(%x), metadata={op_name="jit(step)/tanh" stack_frame_id=3}
-  %flat = f32[8]{0} tanh(%deep), metadata={op_name="jit(step)/tanh" stack_frame_id=4}
-  ROOT %old = f32[8]{0} add(%deep, %flat), metadata={op_name="jit(step)/add" \
-source_file="/home/me/train.py" source_line=5 source_end_line=5}
-}
-"""
-
-
-def test_an_instruction_comes_from_a_line_and_those_that_called_it():
-    program = Program(WITH_PLACES)
-    gelu = Frame("/home/me/gpt1_jax/ops/gelu.py", "gelu", 21)
-    block = Frame("/home/me/train.py", "Block.__call__", 7)
-    module = Frame("/home/me/train.py", "<module>", 9)
-    frames = {name: program.frames(i) for name, i in program.instructions.items()}
-    assert frames["deep"] == [gelu, block, module]
-    assert frames["flat"] == [gelu, module]
-    assert frames["old"] == [Frame("/home/me/train.py", "", 5)], "before jax 0.9"
-    assert frames["x"] == []
-
-
 def test_lines_of_this_file_are_found_in_what_jax_compiles(with_lines):
     def inner(x):
         return jnp.tanh(x)
@@ -163,40 +114,6 @@ def test_lines_of_this_file_are_found_in_what_jax_compiles(with_lines):
     # Before 0.9 JAX writes down the innermost call only.
     assert lines[:2] == [first + 1, outer.__code__.co_firstlineno + 1][: len(lines)]
     assert lines
-
-
-def test_computations_run_as_often_as_their_loop():
-    runs = [(found[0].name, times) for found, times in Program(ON_A_TPU).runs()]
-    assert runs == [("state", 3), ("arg", 1)]
-
-
-def test_types_say_how_large_arrays_are_and_where():
-    text = "(bf16[16,512]{1,0:T(8,128)(2,1)S(1)}, pred[3]{0}, u32[]{:S(2)}, s4[5])"
-    assert arrays(text) == [
-        Array("bf16", (16, 512), 16 * 512 * 2, memory=1),
-        Array("pred", (3,), 3, memory=0),
-        Array("u32", (), 4, memory=2),
-        Array("s4", (5,), 5, memory=0),
-    ]
-
-
-STARTS = """
-ENTRY %main (x: f32[8]) -> f32[4] {
-  %x = f32[8]{0} parameter(0)
-  %copy = (f32[8]{0:S(1)}, f32[8]{0}, u32[]{:S(2)}) copy-start(%x)
-  %part = ((f32[8]{0}), f32[4]{0:S(1)}, s32[]{:S(2)}) slice-start(%x), slice={[0:4]}
-  %sum = f32[8]{0} all-reduce-start(%x), channel_id=1, to_apply=%add
-  ROOT %end = f32[4]{0} slice-done(%part)
-}
-"""
-
-
-def test_the_results_of_a_start_are_those_of_its_end():
-    found = Program(STARTS).instructions
-    results = {name: [a.shape for a in found[name].results] for name in found}
-    assert results["copy"] == results["sum"] == [(8,)]
-    assert results["part"] == results["end"] == [(4,)]
-    assert found["copy"].results[0].memory == 1
 
 
 def test_collectives_of_a_tpu_may_go_on_in_the_products_fused_into_them():
@@ -214,18 +131,20 @@ def test_collectives_of_a_gpu_have_starts_and_ends():
     }
 
 
-def test_what_a_device_sends_depends_on_kind_and_group():
-    sent = {
-        "all-gather": 700,
-        "all-reduce": 1400,
-        "all-to-all": 700,
-        "collective-permute": 800,
-        "reduce-scatter": 700,
-    }
-    for kind, num_bytes in sent.items():
-        assert Collective(kind, ((),), 800, group=8).sent == num_bytes
+@pytest.mark.parametrize(
+    ("kind", "num_bytes"),
+    [
+        ("all-gather", 700),
+        ("all-reduce", 1400),
+        ("all-to-all", 700),
+        ("collective-permute", 800),
+        ("reduce-scatter", 700),
+    ],
+)
+def test_what_a_device_sends_depends_on_kind_and_group(kind, num_bytes):
+    assert Collective(kind, ((),), 800, group=8).sent == num_bytes
     for groups in ("{{0,2},{1,3}}", "[4,2]<=[8]"):
-        line = f"  %x = f32[8]{{0}} all-reduce(%y), replica_groups={groups}"
+        line = f"  %x = f32[8]{{0}} {kind}(%y), replica_groups={groups}"
         [found] = collectives(f"ENTRY %main (y: f32[8]) -> f32[8] {{\n{line}\n}}")
         assert found.group == 2
 
@@ -238,30 +157,13 @@ def test_collectives_of_eight_devices_count_as_often_as_their_loop_runs():
         def layer(x, weights):  # sums over the split rows of x
             return jnp.tanh(weights @ x)[:32], None
 
-        def layers(x):
-            return jax.lax.scan(layer, x, weights)[0]
-
-        return jax.lax.with_sharding_constraint(layers(x), rows)
+        x = jax.lax.scan(layer, x, weights)[0]
+        return jax.lax.with_sharding_constraint(x, rows)
 
     shapes = jnp.ones((5, 32, 32)), jnp.ones((32, 16))
     jitted = jax.jit(step, in_shardings=(whole, rows), out_shardings=rows)
     found = collectives(jitted.lower(*shapes).compile().as_text())
     assert sum(found.values()) == 5, found
-
-
-def test_collectives_add_up_a_gradient_once():
-    mesh = make_mesh()
-    compiled = jax.jit(
-        jax.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w))),
-        in_shardings=(replicated(mesh), batch_sharding(mesh)),
-        out_shardings=replicated(mesh),
-    )
-    shapes = jnp.ones((24, 40)), jnp.ones((16, 24))
-    text = compiled.lower(*shapes).compile().as_text()
-    [found] = collectives(text).elements()
-    assert found[0] == "all-reduce" and found.bytes == 24 * 40 * 4
-    assert found.group == 8
-    assert sorted(found.shapes[0]) == [24, 40]
 
 
 # --- kernels ---
@@ -356,13 +258,58 @@ def by_name(text):
     return {kernel.name: kernel for kernel in kernels(text)}
 
 
-def test_kernels_of_a_loop_count_as_often_as_it_runs():
-    kernels = by_name(KERNELS_ON_A_TPU)
-    assert {name: k.times for name, k in kernels.items()} == {
-        "fetch": 2,
-        "y": 2,
-        "shift": 2,
-        "leave": 2,
+def test_kernels_of_a_tpu_have_their_work():
+    """As often as their loop runs, with the compiler's cycles.
+
+    Of a stack of weights only the part that is cut out is read. Arrays on the chip move
+    no bytes until they leave it, by transfers that serve a kernel.
+    """
+    found = by_name(KERNELS_ON_A_TPU)
+    product = 2 * 8 * 16 * 32
+    read = 2 * (8 * 16 + 16 * 32 + 8 * 32) + 4  # and an index
+    assert {
+        name: (k.times, k.cycles, k.flops, k.bytes, k.is_transfer)
+        for name, k in found.items()
+    } == {
+        "fetch": (2, None, 0, 4 * 128 * 4, True),
+        "y": (2, 700, product, read, False),
+        "shift": (2, 90, 0, 0, False),
+        "leave": (2, None, 0, 4 * 128 * 4, True),
+    }
+    multiplied = [o.name for o in found["y"].operations if o.flops]
+    assert multiplied == ["jit(step)/dot_general"]
+    served = found["shift"].operations
+    assert found["fetch"].operations == found["leave"].operations == served
+
+
+def test_a_transfer_for_a_product_does_not_multiply():
+    product = "dot(%param.4, %param.4), lhs_contracting_dims={1}"
+    found = by_name(KERNELS_ON_A_TPU.replace("sine(%param.4)", product))
+    assert found["shift"].flops > 0 and found["fetch"].flops == 0
+    assert any(operation.flops for operation in found["fetch"].operations)
+
+
+def test_a_reduction_counts_what_it_reduces():
+    sine = "f32[4,128]{1,0:S(1)} sine(%param.4)"
+    total = "f32[] reduce(%param.4), dimensions={0,1}, to_apply=%add"
+    operations = by_name(KERNELS_ON_A_TPU.replace(sine, total))["shift"].operations
+    assert {o.op: o.elements for o in operations}["reduce"] == 4 * 128
+
+
+def test_kernels_of_a_gpu_have_their_work():
+    """Products are a library's or fusions of tiles; ours say what they do.
+
+    A kernel of ours may leave parts of its arrays alone; others move all. Of an array
+    that is updated in place only the update counts.
+    """
+    operands, result, row = 2 * (64 * 8 + 8 * 32), 64 * 32, 4 * 32
+    found = by_name(KERNELS_ON_A_GPU).items()
+    assert {name: (k.flops, k.bytes) for name, k in found} == {
+        "gemm": (2 * 64 * 8 * 32, operands + 4 * result),  # without its room
+        "triton": (2 * 64 * 8 * 32, operands + 2 * result),
+        "update": (0, row + 4 + row),  # and an index
+        "partly": (0, 227),
+        "ours": (12345, 2 * result * 2),
     }
 
 
@@ -388,88 +335,6 @@ ENTRY %main (p: pred[], x: f32[8]) -> f32[8] {
     assert set(kernels) == {"short"}
 
 
-def test_a_tpus_kernels_have_the_compilers_cycles():
-    cycles = {name: kernel.cycles for name, kernel in by_name(KERNELS_ON_A_TPU).items()}
-    assert cycles == {"y": 700, "shift": 90, "fetch": None, "leave": None}
-
-
-def test_a_product_that_is_fused_counts_its_multiplications():
-    product = by_name(KERNELS_ON_A_TPU)["y"]
-    assert product.flops == 2 * 8 * 16 * 32
-    assert [o.name for o in product.operations if o.flops] == ["jit(step)/dot_general"]
-
-
-def test_a_reduction_counts_what_it_reduces():
-    sine = "f32[4,128]{1,0:S(1)} sine(%param.4)"
-    total = "f32[] reduce(%param.4), dimensions={0,1}, to_apply=%add"
-    sizes = {o.op: o.elements for o in by_name(KERNELS_ON_A_TPU)["shift"].operations}
-    assert sizes["sine"] == 4 * 128
-    text = KERNELS_ON_A_TPU.replace(sine, total)
-    sizes = {o.op: o.elements for o in by_name(text)["shift"].operations}
-    assert sizes["reduce"] == 4 * 128
-
-
-def test_of_a_stack_of_weights_only_the_part_that_is_cut_out_is_read():
-    index = 4
-    assert (
-        by_name(KERNELS_ON_A_TPU)["y"].bytes == 2 * (8 * 16 + 16 * 32 + 8 * 32) + index
-    )
-
-
-def test_arrays_on_the_chip_move_no_bytes_until_they_leave_it():
-    kernels = by_name(KERNELS_ON_A_TPU)
-    assert kernels["shift"].bytes == 0
-    assert kernels["leave"].bytes == kernels["fetch"].bytes == 4 * 128 * 4
-    assert [k.name for k in kernels.values() if k.is_transfer] == ["fetch", "leave"]
-
-
-def test_a_transfer_is_for_the_kernel_that_it_serves():
-    kernels = by_name(KERNELS_ON_A_TPU)
-    for name in ("fetch", "leave"):
-        assert kernels[name].operations == kernels["shift"].operations
-        assert kernels[name].flops == 0
-
-
-def test_a_transfer_for_a_product_does_not_multiply():
-    sine = "sine(%param.4)"
-    product = "dot(%param.4, %param.4), lhs_contracting_dims={1}"
-    kernels = by_name(KERNELS_ON_A_TPU.replace(sine, product))
-    assert kernels["shift"].flops > 0 and kernels["fetch"].flops == 0
-    assert any(operation.flops for operation in kernels["fetch"].operations)
-
-
-def test_a_transfer_for_what_is_not_a_kernel_is_for_itself():
-    text = KERNELS_ON_A_TPU.replace(
-        "fusion(%same), kind=kLoop, calls=%shifted", "tuple(%same)"
-    )
-    [only] = by_name(text)["fetch"].operations
-    assert only.op == "slice-start"
-
-
-def test_products_of_a_gpu_are_calls_of_a_library_or_fusions_of_tiles():
-    kernels = by_name(KERNELS_ON_A_GPU)
-    for name, width in (("gemm", 4), ("triton", 2)):
-        assert kernels[name].flops == 2 * 64 * 8 * 32
-        operands = 2 * (64 * 8 + 8 * 32)
-        assert kernels[name].bytes == operands + width * 64 * 32, "without its room"
-
-
-def test_a_kernel_of_ours_has_the_products_that_it_says():
-    assert by_name(KERNELS_ON_A_GPU)["ours"].flops == 12345
-
-
-def test_a_kernel_of_ours_for_a_gpu_moves_what_it_says():
-    """It may leave parts of its arrays alone; others move all."""
-    kernels = by_name(KERNELS_ON_A_GPU)
-    assert kernels["partly"].bytes == 227
-    assert kernels["ours"].bytes == 2 * 64 * 32 * 2
-
-
-def test_of_an_array_that_is_updated_in_place_only_the_update_counts():
-    row, index = 4 * 32, 4
-    assert by_name(KERNELS_ON_A_GPU)["update"].bytes == row + index + row
-
-
 HEADS = """
 ENTRY %main (left: bf16[16,12,128,512], right: bf16[16,12,512,64]) -> bf16[] {{
   %left = bf16[16,12,128,512]{{3,2,1,0}} parameter(0)
@@ -493,9 +358,14 @@ def test_a_tpus_batches_of_products_are_convolutions_over_dilated_windows(window
     assert flops == 2 * 16 * 12 * 128 * 512 * 64
 
 
-@pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
-@pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((4, 2), (0, 3))])
-@pytest.mark.parametrize("dilations", [((1, 1), (1, 1)), ((1, 2), (2, 1))])
+@pytest.mark.parametrize(
+    ("strides", "padding", "dilations"),
+    [
+        ((1, 1), ((0, 0), (0, 0)), ((1, 1), (1, 1))),
+        ((2, 3), ((4, 2), (0, 3)), ((1, 1), (1, 1))),
+        ((1, 1), ((4, 2), (0, 3)), ((1, 2), (2, 1))),
+    ],
+)
 def test_products_are_as_many_as_xla_counts(strides, padding, dilations):
     def convolve(x, kernel):
         return jax.lax.conv_general_dilated(x, kernel, strides, padding, *dilations)

@@ -37,6 +37,6 @@ def test_effects_that_differ_end_the_script_with_an_error(script, monkeypatch, c
 
     monkeypatch.setattr(script, "make_ours", scaled)
     with pytest.raises(SystemExit) as ended:
-        script.main(TINY)
+        script.main([*TINY, "--rounds=1"])
     assert ended.value.code == 1
     assert "WARNING: effects differ by" in capsys.readouterr().err

@@ -80,20 +80,6 @@ def test_probabilities_equal_slow_implementation(length):
     np.testing.assert_allclose(found, _slow_probabilities(train, valid), rtol=1e-12)
 
 
-def test_probabilities_sum_to_one():
-    train = _random_tokens(1500, 0)
-    levels = ngram_baseline.count_ngrams(train, _VOCAB_SIZE, _MAX_ORDER)
-    histories = [train[:4], train[-4:], train[700:704], np.array([12, 0, 1, 2])]
-    for history in histories:
-        sums = sum(
-            ngram_baseline.probabilities(levels, np.append(history, w), _VOCAB_SIZE)[
-                :, -1
-            ]
-            for w in range(_VOCAB_SIZE)
-        )
-        np.testing.assert_allclose(sums, np.ones(_MAX_ORDER), rtol=1e-12)
-
-
 def test_ids_stay_exact_with_a_large_vocabulary():
     vocab_size = 40_478
     tokens = np.random.default_rng(0).integers(0, vocab_size, 80_000).astype("<u2")
@@ -172,11 +158,3 @@ def test_a_run_with_another_tokenizer_is_refused(pretrained, tmp_path):
     _write_corpus(tmp_path, _random_tokens(50, 0), _random_tokens(50, 1), words=40)
     with pytest.raises(ValueError, match="is not that of the corpus"):
         ngram_baseline.evaluate(tmp_path, 2, _VOCAB_SIZE, [str(pretrained)])
-
-
-def test_script_refuses_impossible_arguments(tmp_path):
-    _write_corpus(tmp_path, _random_tokens(50, 0), _random_tokens(50, 1), words=40)
-    with pytest.raises(ValueError, match="max_order=0"):
-        ngram_baseline.evaluate(tmp_path, 0)
-    with pytest.raises(ValueError, match="vocab_size=3 is too small"):
-        ngram_baseline.evaluate(tmp_path, 2, vocab_size=3)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from benchmarks.peers import own_table
+
 
 @pytest.fixture
 def sst2(tmp_path):
@@ -22,8 +24,6 @@ def sst2(tmp_path):
 
 def test_one_row_of_ten_is_negative(sst2, tmp_path):
     pd = pytest.importorskip("pandas")
-    from benchmarks.peers import own_table
-
     own_table.make_table(sst2, 100, tmp_path)
     train, test = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("train", "test"))
     assert train["label"].value_counts().to_dict() == {"positive": 90, "negative": 10}
@@ -31,27 +31,14 @@ def test_one_row_of_ten_is_negative(sst2, tmp_path):
     assert train["text"].is_unique and not train["text"].str.endswith(" ").any()
 
 
-def test_lines_are_those_of_code_and_flags():
-    from benchmarks.peers import own_table
-
-    assert own_table.code_lines([["python", "-m", "x", "--a=1"], ["", "", "y"]]) == 3
-    script = own_table.code_lines([["python", "-m", "benchmarks.peers.trainer"]])
-    assert 70 < script < 100
-
-
 @pytest.mark.slow
-def test_the_script_trains_both(run_script, pretrained, sst2, tmp_path):
+def test_the_script_trains_both(run_script, pretrained, sst2):
     for package in ("pandas", "torch", "transformers", "accelerate"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    path = tmp_path / "results.json"
-    flags = ("--rows=100", "--seeds=0", f"--output={path}")
-    printed = run_script("peers.own_table", str(pretrained), str(sst2), *flags)
-    results = json.loads(path.read_text())["results"]
-    assert list(results) == [
-        "ours",
-        "ours, with the auxiliary objective",
-        "transformers' Trainer",
-    ]
-    for name, result in results.items():
+    flags = (str(pretrained), str(sst2), "--rows=100", "--seeds=0")
+    printed, record = run_script("peers.own_table", *flags)
+    ours = ["ours", "ours, with the auxiliary objective"]
+    assert list(record["results"]) == [*ours, "transformers' Trainer"]
+    for name, result in record["results"].items():
         assert len(result["seconds"]) == 1 and 0 <= result["macro_f1"][0] <= 1
         assert f"| {name} | {result['lines']} |" in printed

@@ -1,7 +1,6 @@
 """Variants of a piece compute the same, and the script measures and reports them."""
 
 import importlib.util
-import json
 
 import jax
 import numpy as np
@@ -9,13 +8,7 @@ import pytest
 
 from benchmarks.peers import pieces
 
-TINY = (
-    "--batch=2",
-    "--seq_len=16",
-    "--embed_dim=128",
-    "--vocab_size=97",
-    "--layers=1",
-)
+TINY = ("--batch=2", "--seq_len=16", "--embed_dim=128", "--vocab_size=97", "--layers=1")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 MODULES = ["benchmarks.peers.jax_pieces", "benchmarks.peers.torch_pieces"]
 
@@ -54,23 +47,12 @@ def test_dropout_zeroes_a_tenth_forward_and_backward(piece):
         assert 0.05 < (value == 0).mean() < 0.15
 
 
-def test_each_update_of_the_optimizer_changes_the_parameters():
-    case = pieces.make_cases(
-        "optimizer", pieces.parse([*TINY]), ["benchmarks.peers.jax_pieces"]
-    )
-    run = case["jax_apply_gradients"].run
-    first = np.array(run().params["wte"])
-    assert (np.array(run().params["wte"]) != first).all()
-
-
 @pytest.mark.slow
-def test_the_script_reports_every_variant(run_script, tmp_path):
-    path = tmp_path / "results.json"
+def test_the_script_reports_every_variant(run_script):
     names = ["dropout", "loss", "optimizer"]
-    chosen = f"--pieces={','.join(names)}"
-    flags = (chosen, "--dtype=bfloat16", "--rounds=1", "--calls=2", f"--output={path}")
-    printed = run_script("peers.pieces", *TINY, *flags)
-    record = json.loads(path.read_text())
+    chosen = (f"--pieces={','.join(names)}", "--dtype=bfloat16")
+    few = ("--rounds=1", "--calls=2")
+    printed, record = run_script("peers.pieces", *TINY, *chosen, *few)
     assert list(record["results"]) == names
     assert record["settings"]["dtype"] == "bfloat16"
     lines = printed.splitlines()[2:]

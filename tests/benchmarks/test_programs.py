@@ -12,24 +12,17 @@ def parsed(*flags):
     return compiled.parse(["--target=cpu-8", *TINY, *flags])
 
 
-def test_the_script_offers_every_program():
-    assert tuple(programs.PROGRAMS) == compiled.CASES
-
-
-def test_fine_tuning_splits_its_examples_over_all_devices():
-    program = programs.finetune(parsed("--batch=16"), jax.devices())
-    assert (program.devices, program.batch, program.parts) == (8, 16, 1)
+@pytest.mark.parametrize(
+    ("name", "flags", "examples", "texts"),
+    [("finetune", ["--batch=16"], 16, 1), ("finetune-race", [], 8, 4)],
+)
+def test_fine_tuning_splits_its_examples_over_all_devices(name, flags, examples, texts):
+    program = programs.PROGRAMS[name](parsed(*flags), jax.devices())
+    assert (program.devices, program.batch, program.parts) == (8, examples, 1)
     (_, batch, _), _ = program.lowered.args_info
-    assert batch.tokens.shape == (16, 1, 32)
-    assert batch.real_indices.shape == (8, 2 * 32), "no padding: all slots are taken"
-
-
-def test_fine_tuning_on_race_has_four_texts_an_example():
-    program = programs.PROGRAMS["finetune-race"](parsed(), jax.devices())
-    (_, batch, _), _ = program.lowered.args_info
-    assert batch.tokens.shape == (8, 4, 32)
-    assert batch.real_indices.shape == (8, 4 * 32)
-    assert batch.targets.shape == (8, 4)
+    assert batch.tokens.shape == (examples, texts, 32)
+    slots = examples // 8 * texts * 32  # no padding: all are taken
+    assert batch.real_indices.shape == (8, slots)
 
 
 @pytest.mark.parametrize(
@@ -38,11 +31,6 @@ def test_fine_tuning_on_race_has_four_texts_an_example():
 def test_the_batch_is_the_papers_unless_told(flags, batch):
     config, _ = programs._configured(parsed(*flags), batch=64, devices=8)
     assert config.train.batch_size == batch
-
-
-def test_a_batch_has_a_sequence_for_each_device_of_a_pod():
-    config, _ = programs._configured(parsed(), batch=64, devices=256)
-    assert config.train.batch_size == 256
 
 
 def test_decoding_keeps_its_cache_in_the_models_dtype(monkeypatch):

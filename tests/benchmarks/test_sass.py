@@ -33,10 +33,8 @@ def test_a_loop_counts_as_often_as_each_block_runs_it():
 
 
 def test_of_many_blocks_some_stand_for_all():
-    exact = 3 * 64 + 3 * sum(range(1, 65))
-    assert instructions(listing(*LOOP), (64, 1, 1), 32) == pytest.approx(
-        exact, rel=0.03
-    )
+    exact = pytest.approx(3 * 64 + 3 * sum(range(1, 65)), rel=0.03)
+    assert instructions(listing(*LOOP), (64, 1, 1), 32) == exact
 
 
 def test_a_warp_stops_where_its_threads_leave():
@@ -175,17 +173,10 @@ def test_instructions_of_the_program_have_the_code_of_their_kernels(dump):
     assert codes == {"add.1": large, "add.2": large, "add.3": small}
 
 
-def test_a_missing_tool_is_named(dump, monkeypatch):
-    monkeypatch.setattr(sass, "_tool", lambda name: "" if name == "nvdisasm" else name)
-    with pytest.warns(UserWarning, match="no ptxas or nvdisasm; pip install"):
-        assert read(dump) == {}
-
-
-def test_a_list_of_kernels_that_reads_otherwise_is_reported(dump):
+def test_what_cannot_be_read_is_a_warning(dump, monkeypatch):
     (dump / "m.thunk_sequence.txt").write_text("kernels: []")
     with pytest.warns(UserWarning, match="XLA does not list its kernels"):
         assert read(dump) == {}
-
-
-def test_a_program_of_another_compiler_has_no_machine_code(tmp_path):
-    assert read(tmp_path) == {}
+    monkeypatch.setattr(sass, "_tool", lambda name: "")
+    with pytest.warns(UserWarning, match="no ptxas or nvdisasm; pip install"):
+        assert read(dump) == {}

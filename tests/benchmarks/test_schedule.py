@@ -68,12 +68,12 @@ def test_a_device_waits_for_what_its_kernels_do_not_hide(cycles, waited):
     assert found.seconds == pytest.approx(1e-3 * (cycles + waited))
 
 
-def test_a_kernel_after_the_end_hides_nothing():
-    assert played(after=kernel("a", 7))[1] == {"all-gather": 3}
-
-
 def test_the_network_sends_one_array_after_another():
-    """The all-reduce, 6 ms, is waited for in full, and for the gather before it."""
+    """The all-reduce, 6 ms, is waited for in full, and for the gather before it.
+
+    A kernel after the end hides nothing.
+    """
+    assert played(after=kernel("a", 7))[1] == {"all-gather": 3}
     assert played(between=SECOND)[1] == {"all-reduce": 9, "all-gather": 0}
     assert played(f"{kernel('a', 2)}\n  {SECOND}")[1]["all-reduce"] == 7
 

@@ -1,6 +1,5 @@
 """A trace of a step, added up kernel by kernel."""
 
-import json
 from types import SimpleNamespace
 
 import jax
@@ -12,14 +11,10 @@ TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=16", "--ba
 
 
 @pytest.mark.slow
-def test_the_operations_of_a_step_are_counted(run_script, tmp_path):
-    path = tmp_path / "kernels.json"
-    printed = run_script(
-        "on_accelerator.top_kernels", *TINY, "--steps=2", f"--output={path}"
-    )
-    results = json.loads(path.read_text())["results"]
-    assert results["device"] == "cpu"
-    kernels = results["kernels"]
+def test_the_operations_of_a_step_are_counted(run_script):
+    printed, record = run_script("on_accelerator.top_kernels", *TINY, "--steps=2")
+    assert record["results"]["device"] == "cpu"
+    kernels = record["results"]["kernels"]
     assert not any("::" in name for name in kernels)
     fused = [name for name in kernels if "fusion" in name]
     assert fused and all(kernels[name]["seconds"] > 0 for name in fused)

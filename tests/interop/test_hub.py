@@ -3,12 +3,15 @@
 import concurrent.futures
 import json
 import os
+import re
 import shutil
 import time
+from pathlib import Path
 
 import huggingface_hub
 import pytest
 import tokenizers
+from etils import epath
 from hub_server import commit_of, serve_hub, use_hub
 from huggingface_hub import constants
 from joined import together
@@ -22,9 +25,11 @@ from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import foreign, hub
 from gpt1_jax.jobs import convert
+from gpt1_jax.runs.checkpoint_files import check_files
 from gpt1_jax.runs.open import open_run
 
 NAME = "people/gpt"
+HERE = f"hf://{NAME}"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +52,12 @@ def server(exported, tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def published(server):
+    """The folder of the model."""
+    return server.models[NAME]["main"]
+
+
+@pytest.fixture
 def as_copies(monkeypatch):
     """Conversion is a copy: its own tests are elsewhere, and it takes seconds."""
 
@@ -57,50 +68,39 @@ def as_copies(monkeypatch):
     monkeypatch.setattr(hub, "_convert", copy)
 
 
-def refusal(address, as_run=True):
+def refusal(address):
     with pytest.raises(UserError) as caught:
-        addresses.resolve_model(address, "config.init_from", as_run)
+        addresses.resolve_model(address, "config.init_from")
     message = str(caught.value)
     assert "\n" not in message and "config.init_from" in message
     return message
 
 
 def test_a_model_is_read_by_name_and_then_without_the_hub(
-    server, pretrained, tmp_path, capfd
+    server, published, pretrained, tmp_path, capfd
 ):
-    (server.models[NAME]["main"] / "README.md").write_text("not needed")
-    (server.models[NAME]["main"] / "pytorch_model.bin").write_bytes(b"not needed")
-    ours = open_run(str(pretrained))
-    model = gpt1_jax.load(f"hf://{NAME}")
-    assert_same_params(model.params, ours.params)
-    commit = commit_of(server.models[NAME]["main"])
+    for name in ("README.md", "pytorch_model.bin"):
+        (published / name).write_text("not needed")
+    model = gpt1_jax.load(HERE)
+    assert_same_params(model.params, open_run(str(pretrained)).params)
+    commit = commit_of(published)
     folder = tmp_path / "cache" / "gpt1_jax" / "hub" / "people--gpt" / commit
     said = capfd.readouterr().out
-    assert f"hf://{NAME} is commit {commit[:12]}, converted to {folder}." in said
+    assert f"{HERE} is commit {commit[:12]}, converted to {folder}." in said
     fetched = [each for each in server.requests if each.startswith("GET /people")]
     assert not [each for each in fetched if "README" in each or ".bin" in each]
     server.requests.clear()
-    assert addresses.resolve_model(f"hf://{NAME}@main") == os.fspath(folder)
+    assert addresses.resolve_model(f"{HERE}@main") == os.fspath(folder)
     assert server.requests == [f"GET /api/models/{NAME}/revision/main"]
-    server.shutdown()
-    server.server_close()
-    assert gpt1_jax.load(f"hf://{NAME}").encode("a") == model.encode("a")
+    server.stop()
+    assert gpt1_jax.load(HERE).encode("a") == model.encode("a")
     assert "); people/gpt is read as commit" in (capfd.readouterr().out)
-
-
-@pytest.mark.slow
-def test_a_command_reads_a_model_by_name(server):
-    flags = ("--config=configs/generate.py", f"--config.init_from=hf://{NAME}")
-    code, printed = run_program(
-        *flags, "--config.prompt=it", "--config.sampling.max_new_tokens=2"
-    )
-    assert code == 0 and "converted to" in printed, printed
 
 
 @pytest.mark.slow
 def test_processes_of_a_run_fetch_a_model_by_name(server, finetune_base, tmp_path):
     """Each into a cache of its own, as on hosts without a common disk."""
-    flags = as_flags({**finetune_base, "init_from": f"hf://{NAME}"})
+    flags = as_flags({**finetune_base, "init_from": HERE})
     command = ("--config=configs/finetune.py:sst2", *flags, "--distributed=on")
 
     def start(variables):
@@ -126,105 +126,50 @@ def test_processes_that_start_together_convert_once(server, tmp_path, monkeypatc
 
     monkeypatch.setattr(hub, "_convert", copy)
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(addresses.resolve_model, [f"hf://{NAME}"] * 3))
+        found = list(pool.map(addresses.resolve_model, [HERE] * 3))
     assert len(set(found)) == len(made) == 1
 
 
 def test_a_file_of_a_model_is_not_the_model(server, as_copies):
     """Fetched when the Hub answered, for the tokenizer alone."""
-    hub.fetch_tokenizer(f"hf://{NAME}")
-    server.shutdown()
-    server.server_close()
-    assert "config.json was not downloaded before" in refusal(f"hf://{NAME}")
-
-
-def test_a_branch_that_moved_is_said(server, as_copies, capfd):
-    first = addresses.resolve_model(f"hf://{NAME}")
-    (server.models[NAME]["main"] / "vocab.json").write_text("{}")
-    capfd.readouterr()
-    second = addresses.resolve_model(f"hf://{NAME}")
-    assert first != second
-    old, new = (os.path.basename(folder) for folder in (first, second))
-    said = capfd.readouterr().out
-    assert (
-        f"{NAME} has moved since it was last read here: main was commit {old}" in said
-    )
-    assert f"hf://{NAME} is commit {new[:12]}, converted to" in said
-    assert addresses.resolve_model(f"hf://{NAME}@{old}") == first
-
-
-def test_only_the_main_process_says_what_is_done(server, as_copies, monkeypatch, capfd):
-    monkeypatch.setattr("jax.process_index", lambda: 1)
-    addresses.resolve_model(f"hf://{NAME}")
-    server.broken = True
-    addresses.resolve_model(f"hf://{NAME}")
-    assert not capfd.readouterr().out
+    hub.fetch_tokenizer(HERE)
+    server.stop()
+    assert "config.json was not downloaded before" in refusal(HERE)
 
 
 @pytest.mark.parametrize("beside", ["whole", "parts"])
-def test_of_several_kinds_of_weights_one_is_fetched(server, as_copies, beside):
+def test_of_several_kinds_of_weights_one_is_fetched(published, as_copies, beside):
     """As transformers does, a whole file before its parts, safetensors before .bin."""
-    folder = server.models[NAME]["main"]
     names = ["model.safetensors.index.json", "pytorch_model.bin"]
     names += [f"model-0000{part}-of-00002.safetensors" for part in (1, 2)]
     for name in names:
-        (folder / name).write_text("{}")
+        (published / name).write_text("{}")
     if beside == "parts":
-        (folder / "model.safetensors").unlink()
-    found = os.listdir(addresses.resolve_model(f"hf://{NAME}", as_run=False))
+        (published / "model.safetensors").unlink()
+    found = os.listdir(addresses.resolve_model(HERE, as_run=False))
     assert "model.safetensors.index.json" in found and "pytorch_model.bin" not in found
     assert (names[-1] in found) == (beside == "parts")
 
 
-def test_a_download_that_breaks_goes_on(server, as_copies):
-    server.cut = 1000
-    folder = addresses.resolve_model(f"hf://{NAME}", as_run=False)
-    published = server.models[NAME]["main"] / "model.safetensors"
-    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
-        assert file.read() == published.read_bytes()
-
-
-def test_what_cannot_be_fetched_is_one_line(server, as_copies):
-    for address, message in (
-        ("hf://people", "must be hf://ORG/NAME or hf://ORG/NAME@REVISION."),
-        ("hf://people/gpt/more", "must be hf://ORG/NAME or"),
-        (f"hf://{NAME}@../more", "must be hf://ORG/NAME or"),
-        ("hf://my..people/gpt", "is no name of the Hub"),
-        ("hf://people/none", "people/none does not exist on the Hub, or it is private"),
-        (f"hf://{NAME}@none", f"{NAME} has no revision 'none'. Without @REVISION"),
-    ):
-        assert message in refusal(address)
-    server.gated.add(NAME)
-    assert "for those who accept its terms" in refusal(f"hf://{NAME}")
-    server.gated.clear()
-    server.private.add(NAME)
-    assert "does not exist on the Hub, or it is private" in refusal(f"hf://{NAME}")
-    server.private.clear()
-    server.answers["/api/"] = (400, {"error": "No such flavour."})
-    assert "fetched: Bad request: No such flavour." in refusal(f"hf://{NAME}")
-    server.broken = True
-    assert "cannot be fetched: the Hub does not answer" in refusal(f"hf://{NAME}")
-
-
-def test_a_repository_without_such_a_model_is_refused(server, as_copies, tmp_path):
-    folder = server.models[NAME]["main"]
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "gpt2"}))
-    assert "a model of the type 'gpt2'; only GPT-1's" in refusal(f"hf://{NAME}")
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").rename(folder / "model.gguf")
-    assert "holds no model that can be read: it has none of" in refusal(f"hf://{NAME}")
+def test_a_repository_without_such_a_model_is_refused(published, as_copies, tmp_path):
+    text = (published / "config.json").read_text()
+    other = {**json.loads(text), "model_type": "gpt2"}
+    (published / "config.json").write_text(json.dumps(other))
+    assert "a model of the type 'gpt2'; only GPT-1's" in refusal(HERE)
+    (published / "config.json").write_text(text)
+    (published / "model.safetensors").rename(published / "model.gguf")
+    assert "holds no model that can be read: it has none of" in refusal(HERE)
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.name == "config.json"]
 
 
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_damaged_model_is_refused_and_nothing_is_kept(
-    server, tmp_path, monkeypatch, joined
+    published, tmp_path, monkeypatch, joined
 ):
     """One of several processes converts in another, whose error is the same."""
     monkeypatch.setattr(foreign, "is_joined", lambda: joined)
-    (server.models[NAME]["main"] / "model.safetensors").write_bytes(b"cut")
-    assert "cannot be read: " in (said := refusal(f"hf://{NAME}"))
+    (published / "model.safetensors").write_bytes(b"cut")
+    assert "cannot be read: " in (said := refusal(HERE))
     assert "model.safetensors is damaged" in said
     kept = tmp_path / "cache" / "gpt1_jax" / "hub" / "people--gpt"
     assert {path.name for path in kept.iterdir()} == {".lock"}
@@ -232,101 +177,22 @@ def test_a_damaged_model_is_refused_and_nothing_is_kept(
 
 @pytest.mark.parametrize("by", ["name", "commit"])
 def test_a_model_in_the_cache_of_the_hub_is_read_offline(
-    server, as_copies, by, monkeypatch, capfd
+    server, published, as_copies, by, monkeypatch, capfd
 ):
     """As `hf download` leaves it, perhaps on another machine of a cluster."""
     huggingface_hub.snapshot_download(NAME)
-    commit = commit_of(server.models[NAME]["main"])
-    server.shutdown()
-    server.server_close()
+    commit = commit_of(published)
+    server.stop()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    address = f"hf://{NAME}" + f"@{commit}" * (by == "commit")
+    address = HERE + f"@{commit}" * (by == "commit")
     assert addresses.resolve_model(address).endswith(f"people--gpt/{commit}")
     said = capfd.readouterr().out
     assert f"); {NAME} is read as commit {commit[:12]}" in said
     assert "offline mode is enabled" in said
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 429, 503])
-def test_a_model_that_is_here_is_read_whatever_the_hub_answers(
-    server, as_copies, status, capfd
-):
-    folder = addresses.resolve_model(f"hf://{NAME}")
-    server.answers["/api/"] = status
-    assert addresses.resolve_model(f"hf://{NAME}") == folder
-    assert f"{NAME} is read as commit" in capfd.readouterr().out
-
-
-def test_weights_with_a_changed_byte_are_refused_and_fetched_again(
-    server, pretrained, tmp_path
-):
-    sound = server.spoil
-
-    def change_a_byte(name, content):
-        if not name.endswith(".safetensors"):
-            return content
-        half = len(content) // 2
-        return content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
-
-    server.spoil = change_a_byte
-    assert "model.safetensors did not arrive as the Hub lists" in refusal(
-        f"hf://{NAME}"
-    )
-    assert not (tmp_path / "cache" / "gpt1_jax" / "hub").exists()
-    server.spoil = sound
-    model = gpt1_jax.load(f"hf://{NAME}")
-    assert_same_params(model.params, open_run(str(pretrained)).params)
-
-
-@pytest.mark.parametrize("name", ["config.json", "manifest.json", "model.safetensors"])
-@pytest.mark.parametrize("change", ["lost", "changed"])
-def test_a_damaged_conversion_is_made_again(server, as_copies, tmp_path, name, change):
-    folder = addresses.resolve_model(f"hf://{NAME}")
-    file = tmp_path / folder / name
-    content = file.read_bytes()
-    if change == "lost":
-        file.unlink()
-    else:
-        file.write_bytes(content[:-2])
-    commit = commit_of(server.models[NAME]["main"])
-    for address in (f"hf://{NAME}", f"hf://{NAME}@{commit}"):
-        assert addresses.resolve_model(address) == folder
-        assert file.read_bytes() == content
-
-
-@pytest.mark.parametrize("left", ["part", "all but the manifest", "a file"])
-def test_a_conversion_that_was_killed_is_made_again(
-    server, tmp_path, monkeypatch, left
-):
-    """The user has never named its folder."""
-    target = None
-
-    def half(snapshot, folder, named):
-        nonlocal target
-        target = folder
-        (folder.parent / f".{folder.name}.{16 * '0'}.partial").mkdir()
-        if left == "a file":
-            folder.touch()
-        else:
-            folder.mkdir()
-            (folder / "tokenizer").mkdir()
-        if left == "all but the manifest":
-            (folder / "config.json").write_text("{}")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(hub, "_convert", half)
-        addresses.resolve_model(f"hf://{NAME}")
-    server.shutdown()  # what was fetched is enough
-    server.server_close()
-    assert addresses.resolve_model(f"hf://{NAME}") == os.fspath(target)
-    open_run(os.fspath(target))
-    left_over = {path.name for path in target.parent.iterdir()}
-    assert left_over <= {target.name, ".lock", ".lock.json"}
-
-
 def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):
-    address = f"hf://{NAME}"
+    address = HERE
     place = addresses.resolve_model(address)
 
     def resolved(file, **overrides):
@@ -348,9 +214,106 @@ def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):
     assert resolved("report", runs="a, b").runs == "a, b"  # as it was
 
 
-def test_a_tokenizer_is_fetched_alone_by_its_commit_and_then_without_the_hub(
-    server, tmp_path, capfd
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("hf://people", "must be hf://ORG/NAME or hf://ORG/NAME@REVISION."),
+        ("hf://people/gpt/more", "must be hf://ORG/NAME or"),
+        (f"{HERE}@../more", "must be hf://ORG/NAME or"),
+        ("hf://my..people/gpt", "is no name of the Hub"),
+        ("hf://people/none", "is no model that you may read: people/none does not"),
+        (f"{HERE}@none", f"{NAME} has no revision 'none'. Without @REVISION"),
+        ("hf://people/odd", "fetched: Bad request: No such flavour."),
+        ("hf://people/away", "the Hub does not answer .* or name a folder"),
+        (NAME, "Hub, write hf://people/gpt."),
+    ],
+)
+def test_what_cannot_be_fetched_is_one_line(
+    server, as_copies, tmp_path, monkeypatch, address, message
 ):
+    """What datasets share is in `test_hub_files.py`."""
+    monkeypatch.chdir(tmp_path)
+    server.answers["/people/odd"] = (400, {"error": "No such flavour."})
+    server.answers["/people/away"] = 503
+    assert re.search(message, refusal(address))
+
+
+def test_what_is_no_name_of_the_hub_stays_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people" / "gpt").mkdir(parents=True)
+    for place in (NAME, "runs", "runs/a/b", "gs://a/b", "/runs/a", "~/a", "runs "):
+        assert addresses.resolve_model(place) == place
+
+
+def test_weights_with_a_changed_byte_are_refused_and_fetched_again(
+    server, published, as_copies, tmp_path
+):
+    sound = server.spoil
+
+    def change_a_byte(name, content):
+        if not name.endswith(".safetensors"):
+            return content
+        half = len(content) // 2
+        return content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
+
+    server.spoil = change_a_byte
+    said = refusal(HERE)
+    assert "model.safetensors did not arrive as the Hub lists" in said
+    assert not (tmp_path / "cache" / "gpt1_jax" / "hub").exists()
+    server.spoil = sound
+    found = Path(addresses.resolve_model(HERE), "model.safetensors")
+    assert found.read_bytes() == (published / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [("config.json", True), ("manifest.json", False), ("model.safetensors", True)],
+)
+def test_a_damaged_conversion_is_made_again(published, as_copies, name, cut):
+    folder = addresses.resolve_model(HERE)
+    file = Path(folder, name)
+    content = file.read_bytes()
+    for address in (HERE, f"{HERE}@{commit_of(published)}"):
+        if cut:
+            file.write_bytes(content[:-2])
+        else:
+            file.unlink()
+        assert addresses.resolve_model(address) == folder
+        assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("left", ["part", "all but the manifest", "a file"])
+def test_a_conversion_that_was_killed_is_made_again(
+    server, as_copies, monkeypatch, left
+):
+    """The user has never named its folder."""
+    target = None
+
+    def half(snapshot, folder, named):
+        nonlocal target
+        target = folder
+        (folder.parent / f".{folder.name}.{16 * '0'}.partial").mkdir()
+        if left == "a file":
+            folder.touch()
+        else:
+            (folder / "tokenizer").mkdir(parents=True)
+        if left == "all but the manifest":
+            (folder / "config.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(hub, "_convert", half)
+        addresses.resolve_model(HERE)
+    server.stop()  # what was fetched is enough
+    assert addresses.resolve_model(HERE) == os.fspath(target)
+    check_files(epath.Path(target))
+    left_over = {path.name for path in target.parent.iterdir()}
+    assert left_over <= {target.name, ".lock", ".lock.json"}
+
+
+@pytest.fixture
+def bert(server, tmp_path):
+    """The folder of another model's repository, people/bert, with a tokenizer."""
     folder = tmp_path / "bert"
     folder.mkdir()
     rules = tokenizers.Tokenizer(tokenizers.models.BPE({"\n": 0, "a": 1}, []))
@@ -358,41 +321,38 @@ def test_a_tokenizer_is_fetched_alone_by_its_commit_and_then_without_the_hub(
     (folder / "config.json").write_text('{"model_type": "bert"}')
     (folder / "model.safetensors").write_bytes(b"not needed")
     server.models["people/bert"] = {"main": folder}
+    return folder
 
-    def resolved(address):
-        config = load_config(
-            "quickstart", tokenizer__kind="huggingface", tokenizer__path=address
-        )
-        return addresses.resolve(config_lib.load(config.to_dict())).tokenizer.path
 
-    path = resolved("hf://people/bert")
-    commit = commit_of(folder)
+def resolved_tokenizer(address):
+    values = {"tokenizer.kind": "huggingface", "tokenizer.path": address}
+    config = config_lib.load(load_config(**values).to_dict())
+    return addresses.resolve(config).tokenizer.path
+
+
+def test_a_tokenizer_is_fetched_alone_by_its_commit_and_then_without_the_hub(
+    server, bert, capfd
+):
+    path, commit = resolved_tokenizer("hf://people/bert"), commit_of(bert)
     assert path.endswith(f"{commit}/tokenizer.json")
     assert load_tokenizer(path).encode("a\na") == [1, 0, 1]
-    assert resolved(f"hf://people/bert@{commit}") == path
+    assert resolved_tokenizer(f"hf://people/bert@{commit}") == path
     fetched = {each for each in server.requests if each.startswith("GET /people")}
     assert fetched == {f"GET /people/bert/resolve/{commit}/tokenizer.json"}
-    for address, message in (
-        ("hf://people", "must be hf://ORG/NAME or hf://ORG/NAME@REVISION."),
-        ("hf://people/none", "people/none does not exist on the Hub, or it is private"),
-        ("people/bert", "Hub, write hf://people/bert."),
-    ):
-        with pytest.raises(UserError, match=r"config\.tokenizer\.path=") as caught:
-            resolved(address)
-        assert message in str(caught.value)
     server.broken = True
-    assert resolved("hf://people/bert") == path
+    assert resolved_tokenizer("hf://people/bert") == path
     assert f"is read as commit {commit[:12]}" in capfd.readouterr().out
-    server.broken = False
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match=r"holds no tokenizer\.json.* has config\.json"):
-        resolved("hf://people/bert")
 
 
-def test_a_name_of_the_hub_without_its_scheme_gets_a_hint(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert refusal("people/gpt").endswith("Hub, write hf://people/gpt.")
-    (tmp_path / "people").mkdir()
-    assert addresses.resolve_model("people/gpt") == "people/gpt"
-    for place in ("runs", "runs/a/b", "gs://a/b", "/runs/a", "~/a", "runs "):
-        assert addresses.resolve_model(place) == place
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("hf://people", "must be hf://ORG/NAME or"),
+        ("people/bert", "Hub, write hf://people/bert."),
+        ("hf://people/bert", r"holds no tokenizer\.json.* has config\.json"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_fetched_is_refused(bert, address, message):
+    (bert / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=rf"config\.tokenizer\.path=.*{message}"):
+        resolved_tokenizer(address)

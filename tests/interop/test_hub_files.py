@@ -1,4 +1,7 @@
-"""Files of datasets on the Hub: the real client against a small server."""
+"""Files of datasets on the Hub: the real client against a small server.
+
+Models are found, fetched and checked by the same means: `test_hub.py` has the rest.
+"""
 
 import re
 import sys
@@ -18,6 +21,7 @@ from gpt1_jax.interop.hub_files import fetch_files, fetch_tasks
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 NAME = "people/letters"
+HERE = f"hf://datasets/{NAME}"
 FILES = ("README.md", "data/a.parquet", "data/b.parquet", "data/more/c.parquet")
 CONVERTED = "refs/convert/parquet"
 
@@ -40,6 +44,12 @@ def server(tmp_path, monkeypatch):
         yield server
 
 
+@pytest.fixture
+def published(server):
+    """The folder of the dataset."""
+    return server.datasets[NAME]["main"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "found"),
     [
@@ -51,59 +61,49 @@ def server(tmp_path, monkeypatch):
         ("**/c.*", FILES[3:]),
     ],
 )
-def test_only_the_files_of_a_pattern_are_downloaded(server, pattern, found):
-    path = fetch_files(f"hf://datasets/{NAME}/{pattern}")
-    commit = commit_of(server.datasets[NAME]["main"])
+def test_only_the_files_of_a_pattern_are_downloaded(server, published, pattern, found):
+    path, commit = fetch_files(f"{HERE}/{pattern}"), commit_of(published)
     assert path.endswith(f"/snapshots/{commit}/{pattern}")
     asked = [each for each in server.requests if each.startswith("GET /datasets")]
     assert sorted(each.rpartition(f"{commit}/")[2] for each in asked) == sorted(found)
     server.requests.clear()
-    assert fetch_files(f"hf://datasets/{NAME}/{pattern}") == path
+    assert fetch_files(f"{HERE}/{pattern}") == path
     assert server.requests == [f"GET /api/datasets/{NAME}/revision/main"]
 
 
-def test_what_was_downloaded_is_read_without_the_hub(server, capfd):
-    address = f"hf://datasets/{NAME}/data/*.parquet"
-    path = fetch_files(address)
-    server.shutdown()
-    server.server_close()
-    assert fetch_files(address) == path
-    assert f"); {NAME} is read as commit" in capfd.readouterr().out
-    with pytest.raises(UserError, match=r"data/more/c.parquet was not downloaded"):
-        fetch_files(f"hf://datasets/{NAME}/data/**")
+@pytest.mark.parametrize("answer", ["none", 401, 403, 404, 429, 500, 503])
+def test_what_is_here_is_read_whatever_the_hub_answers(server, answer, capfd):
+    path = fetch_files(f"{HERE}/data/*.parquet")
+    if answer == "none":
+        server.stop()
+    else:
+        server.answers["/api/"] = answer
+    assert fetch_files(f"{HERE}/data/*.parquet") == path
+    why = "" if answer == "none" else f"{answer} "
+    line = rf"The Hub cannot be asked \(.*{why}.*\); {NAME} is read as commit"
+    assert re.search(line, capfd.readouterr().out)
+    with pytest.raises(UserError, match=f"{why}.*c.parquet was not downloaded"):
+        fetch_files(f"{HERE}/data/**")
     with pytest.raises(UserError, match=r"none of the files that were downloaded bef"):
-        fetch_files(f"hf://datasets/{NAME}/none")
+        fetch_files(f"{HERE}/none")
 
 
-def test_a_branch_that_moved_is_said(server, capfd):
-    address = f"hf://datasets/{NAME}/data/a.parquet"
-    before = commit_of(server.datasets[NAME]["main"])
-    first = fetch_files(address)
-    (server.datasets[NAME]["main"] / "data" / "a.parquet").write_text("new")
-    assert fetch_files(address) != first
+def test_a_branch_that_moved_is_said(published, capfd):
+    before, first = commit_of(published), fetch_files(f"{HERE}/data/a.parquet")
+    (published / "data" / "a.parquet").write_text("new")
+    assert fetch_files(f"{HERE}/data/a.parquet") != first
     said = capfd.readouterr().out
-    assert f"{NAME} has moved since it was last read here: main was commit" in said
-    assert fetch_files(f"hf://datasets/{NAME}@{before}/data/a.parquet") == first
+    moved = f"{NAME} has moved since it was last read here: main was commit {before}"
+    assert moved in said
+    assert fetch_files(f"{HERE}@{before}/data/a.parquet") == first
 
 
-def test_a_branch_of_any_name_is_read(server):
-    server.datasets[NAME]["revisions"] = server.datasets[NAME]["main"]
-    for revision in ("main", "revisions"):
-        path = fetch_files(f"hf://datasets/{NAME}@{revision}/data/a.parquet")
-        assert path.endswith("data/a.parquet")
-
-
-@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
-def test_what_is_here_is_read_whatever_the_hub_answers(server, status, capfd):
-    address = f"hf://datasets/{NAME}/data/*.parquet"
-    path = fetch_files(address)
-    server.answers["/api/"] = status
-    assert fetch_files(address) == path
-    said = capfd.readouterr().out
-    line = rf"The Hub cannot be asked \(.*{status} .*\); {NAME} is read as commit"
-    assert re.search(line, said)
-    with pytest.raises(UserError, match=f"{status} .*c.parquet was not downloaded"):
-        fetch_files(f"hf://datasets/{NAME}/data/**")
+@pytest.mark.parametrize("branch", ["main", "revisions", CONVERTED])
+def test_a_branch_of_any_name_is_read(server, tmp_path, branch):
+    """Also one that the Hub itself makes."""
+    server.datasets[NAME][branch] = publish(tmp_path / "branch", ("in/0.parquet",))
+    path = fetch_files(f"{HERE}@{branch}/in/*.parquet")
+    assert path.endswith(f"/{commit_of(tmp_path / 'branch')}/in/*.parquet")
 
 
 def test_a_pattern_is_warned_of_if_only_some_files_are_known(
@@ -112,9 +112,9 @@ def test_a_pattern_is_warned_of_if_only_some_files_are_known(
     """As after `hf download` of single files, or with a client of 2025."""
     huggingface_hub.hf_hub_download(NAME, "data/a.parquet", repo_type="dataset")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    fetch_files(f"hf://datasets/{NAME}/data/a.parquet")
+    fetch_files(f"{HERE}/data/a.parquet")
     assert "WARNING" not in capfd.readouterr().out
-    fetch_files(f"hf://datasets/{NAME}/data/*.parquet")
+    fetch_files(f"{HERE}/data/*.parquet")
     assert "may name more than the 1 files that are here" in capfd.readouterr().out
 
 
@@ -129,98 +129,81 @@ def cut_in_half(name, content):
 
 @pytest.mark.parametrize("spoil", [change_a_byte, cut_in_half])
 def test_what_is_damaged_on_its_way_is_refused_and_fetched_again(server, spoil):
-    address, sound = f"hf://datasets/{NAME}/data/a.parquet", server.spoil
+    address, sound = f"{HERE}/data/a.parquet", server.spoil
     server.spoil = spoil
     with pytest.raises(UserError, match=r"a\.parquet did not arrive as the Hub lists"):
         fetch_files(address)
     server.spoil = sound
-    with open(fetch_files(address)) as file:
-        assert file.read() == "data/a.parquet"
+    assert Path(fetch_files(address)).read_text() == "data/a.parquet"
 
 
 @pytest.mark.parametrize("name", ["data/a.parquet", "data/a.bin"])
-def test_what_was_damaged_in_the_cache_is_fetched_again(server, name):
-    publish(server.datasets[NAME]["main"], [name])
-    address = f"hf://datasets/{NAME}/{name}"
-    path = fetch_files(address)
-    with open(path, "w") as file:
-        file.write("data/b" + name.removeprefix("data/a"))
-    with open(fetch_files(address)) as file:
-        assert file.read() == name
-    with open(path, "w") as file:
-        file.write("data/b" + name.removeprefix("data/a"))
+def test_what_was_damaged_in_the_cache_is_fetched_again(server, published, name):
+    publish(published, [name])
+    path = Path(fetch_files(f"{HERE}/{name}"))
+    path.write_text(name.replace("a", "b"))
+    assert Path(fetch_files(f"{HERE}/{name}")).read_text() == name
+    path.write_text(name.replace("a", "b"))
     server.broken = True
     if name.endswith(".bin"):  # which the cache keeps by its SHA-256
         with pytest.raises(UserError, match=r"data/a.bin is damaged; run the same com"):
-            fetch_files(address)
+            fetch_files(f"{HERE}/{name}")
 
 
 def test_a_file_of_ones_own_in_the_cache_is_not_removed(server, tmp_path):
-    address = f"hf://datasets/{NAME}/data/a.parquet"
-    path = Path(fetch_files(address))
+    path = Path(fetch_files(f"{HERE}/data/a.parquet"))
     mine = tmp_path / "mine.parquet"
     mine.write_text("mine")
     path.unlink()
     path.symlink_to(mine)
-    assert Path(fetch_files(address)).read_text() == "data/a.parquet"
+    assert Path(fetch_files(f"{HERE}/data/a.parquet")).read_text() == "data/a.parquet"
     assert mine.read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["../evil", "data/../../evil", "/evil", "data\\evil", "data/\0", "data/", 5, None],
-)
-def test_a_listing_with_an_odd_name_is_one_line(server, name):
-    def add(values):
-        values["siblings"].append({"rfilename": name, "size": 5, "blobId": "0" * 40})
-        return values
-
-    server.misstate = add
-    with pytest.raises(
-        UserError, match=r"a file with the name .* HF_ENDPOINT"
-    ) as caught:
-        fetch_files(f"hf://datasets/{NAME}/data/*.parquet")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("sha", ["../../../evil", "/tmp/evil", "", None, 5, "abc"])
-def test_a_commit_that_is_none_is_no_path(server, tmp_path, sha):
-    server.misstate = lambda values: {**values, "sha": sha}
-    with pytest.raises(UserError, match=r"names the commit .* HF_ENDPOINT") as caught:
-        fetch_files(f"hf://datasets/{NAME}/data/*.parquet")
-    assert "\n" not in str(caught.value)
-    assert not [path for path in tmp_path.rglob("*evil*")]
-    assert not (tmp_path / "hub").exists()
-
-
-def test_a_download_that_breaks_goes_on(server):
-    content = "text" * 5000
-    (server.datasets[NAME]["main"] / "data" / "a.parquet").write_text(content)
+def test_a_download_that_breaks_goes_on(server, published):
+    (published / "data" / "a.parquet").write_text("text" * 5000)
     server.cut = 1000
-    with open(fetch_files(f"hf://datasets/{NAME}/data/a.parquet")) as file:
-        assert file.read() == content
+    assert Path(fetch_files(f"{HERE}/data/a.parquet")).read_text() == "text" * 5000
 
 
-def test_a_branch_of_the_hub_itself_is_a_revision(server, tmp_path):
-    converted = publish(tmp_path / "converted", ("default/train/0000.parquet",))
-    server.datasets[NAME][CONVERTED] = converted
-    path = fetch_files(f"hf://datasets/{NAME}@{CONVERTED}/default/train/*.parquet")
-    assert path.endswith(f"/{commit_of(converted)}/default/train/*.parquet")
+ODD_NAMES = ["../evil", "data/../../evil", "/evil", "data\\evil", "data/\0", "data/"]
+ODD_COMMITS = ["../../../evil", "/tmp/evil", "", "abc"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("name", name) for name in (*ODD_NAMES, 5, None)]
+    + [("commit", commit) for commit in (*ODD_COMMITS, 5, None)],
+)
+def test_an_answer_that_cannot_be_is_one_line_and_no_path(server, tmp_path, key, value):
+    def misstate(values):
+        if key == "commit":
+            return {**values, "sha": value}
+        added = {"rfilename": value, "size": 5, "blobId": "0" * 40}
+        return {**values, "siblings": [*values["siblings"], added]}
+
+    server.misstate = misstate
+    pattern = rf"names (a file with )?the {key} .* HF_ENDPOINT"
+    with pytest.raises(UserError, match=pattern) as caught:
+        fetch_files(f"{HERE}/data/*.parquet")
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.rglob("*evil*")) and not (tmp_path / "hub").exists()
 
 
 @pytest.mark.parametrize(
     ("address", "message"),
     [
         ("hf://datasets/people", r"must be hf://datasets/ORG/NAME/FILES or"),
-        (f"hf://datasets/{NAME}", "must be .* such as data/"),
+        (HERE, "must be .* such as data/"),
         ("hf://datasets/people/none/a", "people/none does not exist on the Hub, or it"),
-        (f"hf://datasets/{NAME}@../a", "must be hf://datasets/ORG/NAME/FILES or"),
-        (f"hf://datasets/{NAME}@none/a", f"{NAME} has no revision 'none'"),
-        (f"hf://datasets/{NAME}/a", "names none of its 4 files: README.md, data/a.par"),
-        (f"hf://datasets/{NAME}/data/../README.md", "names none of its 4 files"),
+        (f"{HERE}@../a", "must be hf://datasets/ORG/NAME/FILES or"),
+        (f"{HERE}@none/a", f"{NAME} has no revision 'none'"),
+        (f"{HERE}/a", "names none of its 4 files: README.md, data/a.par"),
+        (f"{HERE}/data/../README.md", "names none of its 4 files"),
         ("hf://datasets/people/private/a", "or it is private; then set HF_TOKEN"),
         ("hf://datasets/people/gated/a", "for those who accept its terms: do so"),
         ("hf://datasets/people/code/a", f"never run, @{CONVERTED} may have its data"),
+        ("hf://datasets/people/away/a", "the Hub does not answer .* a local file"),
     ],
 )
 def test_what_cannot_be_fetched_is_one_line(server, tmp_path, address, message):
@@ -229,16 +212,18 @@ def test_what_cannot_be_fetched_is_one_line(server, tmp_path, address, message):
         getattr(server, name).add(f"people/{name}")
     code = publish(tmp_path / "code", ("code.py", "README.md"))
     server.datasets["people/code"] = {"main": code}
+    server.answers["/people/away"] = 503
     with pytest.raises(UserError, match=message) as caught:
         fetch_files(address, "config.data.train")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"config.data.train={address!r} ")
 
 
-def test_a_hub_that_does_not_answer_is_one_line(server):
-    server.broken = True
-    with pytest.raises(UserError, match=r"the Hub does not answer .* a local file"):
-        fetch_files(f"hf://datasets/{NAME}/data")
+def test_a_file_that_is_listed_and_not_sent_is_one_line(server, monkeypatch):
+    folder = "huggingface_hub.snapshot_download"  # as of an old client that gives up
+    monkeypatch.setattr(folder, lambda *names, **more: "")
+    with pytest.raises(UserError, match=r"data/a\.parquet did not arrive as the Hub "):
+        fetch_files(f"{HERE}/data")
 
 
 @pytest.mark.parametrize("pattern", ["data/a.parquet", "data"])
@@ -248,29 +233,23 @@ def test_what_reads_parquet_is_asked_for_before_it_is_downloaded(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "gpt1_jax.data.parquet", raising=False)
     with pytest.raises(MissingPackage, match=r"pip install 'gpt1_jax\[text\]'"):
-        fetch_files(f"hf://datasets/{NAME}/{pattern}")
+        fetch_files(f"{HERE}/{pattern}")
     with pytest.raises(MissingPackage):
         fetch_tasks([TASKS["sst2"]])
     assert not [each for each in server.requests if each.startswith("GET /datasets")]
 
 
-def test_a_file_that_is_listed_and_not_sent_is_one_line(server, monkeypatch):
-    folder = "huggingface_hub.snapshot_download"  # as of an old client that gives up
-    monkeypatch.setattr(folder, lambda *names, **more: "")
-    with pytest.raises(UserError, match=r"data/a\.parquet did not arrive as the Hub "):
-        fetch_files(f"hf://datasets/{NAME}/data")
-
-
-def test_training_text_may_be_files_of_a_dataset(server, tmp_path):
-    (server.datasets[NAME]["main"] / "stories, long.txt").write_text("Once.")
+def test_training_text_may_be_files_of_a_dataset(published, tmp_path):
+    (published / "stories, long.txt").write_text("Once.")
     (tmp_path / "mine.txt").write_text("Here.")
-    named = f"hf://datasets/{NAME}/*.txt,{tmp_path / 'mine.txt'}"
-    values = {"data.source": "text", "data.train": named}
-    config = addresses.resolve(config_lib.load(load_config(**values).to_dict()))
-    texts = texts_in_files(config.data.train, "config.data.train", "text")
+
+    def resolved(named):
+        values = {"data.source": "text", "data.train": named}
+        config = addresses.resolve(config_lib.load(load_config(**values).to_dict()))
+        return config.data.train
+
+    named = resolved(f"{HERE}/*.txt,{tmp_path / 'mine.txt'}")
+    texts = text_documents(named, "config.data.train", "text")
     assert sorted("".join(each.chunks()) for each in texts) == ["Here.", "Once."]
-    values["data.train"] = f"hf://datasets/{NAME}/*.md5"
-    with pytest.raises(
-        UserError, match=r"config\.data\.train='hf://datasets/people/let"
-    ):
-        addresses.resolve(config_lib.load(load_config(**values).to_dict()))
+    with pytest.raises(UserError, match=rf"config\.data\.train='{HERE}"):
+        resolved(f"{HERE}/*.md5")

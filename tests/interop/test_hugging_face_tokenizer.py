@@ -23,8 +23,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face_tokenizer
 
 few = settings(
-    max_examples=50,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 LINES = [
@@ -51,6 +50,38 @@ TEXTS = [
     "각 \u1100\u1161\u11a8",
 ]
 
+GPT1_TEXTS = [
+    "",
+    " \n ",
+    "The dog. Don't bark,\n\n he said...\nNever!",
+    "“It’s late” — said Mr. Fox…",
+    "日本 the",
+    "<unk>",
+]
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz.,'\"!?-"
+MERGES = [("t", "h"), ("th", "e</w>"), ("n", "'"), ("n'", "t</w>"), ("d", "o</w>")]
+
+
+def trained_elsewhere(**options) -> SentencePieceTokenizer:
+    model = io.BytesIO()
+    options |= {"user_defined_symbols": ["\n"], "minloglevel": 2}
+    lines = iter(LINES)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines, model_writer=model, **options
+    )
+    return SentencePieceTokenizer(model.getvalue())
+
+
+def given_file(entries=("\n", "a", "b", "[X]")):
+    """The tokenizer of a file of the library that cuts texts after 4 tokens."""
+    vocabulary = dict(zip(entries, range(len(entries)), strict=True))
+    if "hole" in vocabulary:
+        vocabulary["hole"] += 1
+    rules = hugging_face.Tokenizer(hugging_face.models.BPE(vocabulary, []))
+    rules.enable_truncation(4)
+    return HuggingFaceTokenizer(rules.to_str(pretty=True).encode())
+
 
 @pytest.fixture(scope="module")
 def ours() -> SentencePieceTokenizer:
@@ -59,23 +90,24 @@ def ours() -> SentencePieceTokenizer:
 
 @pytest.fixture(scope="module")
 def without_bytes() -> SentencePieceTokenizer:
-    """Trained elsewhere, without bytes or required symbols."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=150,
-        unk_id=0,
-        bos_id=-1,
-        eos_id=-1,
-        pad_id=-1,
-        treat_whitespace_as_suffix=True,
-        normalization_rule_name="nmt_nfkc_cf",
-        user_defined_symbols=["\n"],
-        minloglevel=2,
-    )
-    return SentencePieceTokenizer(model.getvalue())
+    """And without required symbols."""
+    ids = {"unk_id": 0, "bos_id": -1, "eos_id": -1, "pad_id": -1}
+    ways = {"model_type": "bpe", "treat_whitespace_as_suffix": True}
+    ways["normalization_rule_name"] = "nmt_nfkc_cf"
+    return trained_elsewhere(vocab_size=150, **ways, **ids)
+
+
+@pytest.fixture(scope="module")
+def small_gpt1(tmp_path_factory):
+    pytest.importorskip("spacy")
+    symbols = ["<unk>", *LETTERS, *(c + "</w>" for c in LETTERS)]
+    symbols += [*(left + right for left, right in MERGES), "\n</w>"]
+    folder = tmp_path_factory.mktemp("openai")
+    vocabulary = json.dumps({symbol: i for i, symbol in enumerate(symbols)})
+    (folder / "encoder_bpe_40000.json").write_text(vocabulary)
+    lines = ["#version: 0.2", *map(" ".join, MERGES), ""]
+    (folder / "vocab_40000.bpe").write_text("\n".join(lines))
+    return load_tokenizer(folder)
 
 
 @pytest.fixture(scope="module")
@@ -91,29 +123,41 @@ def export(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def for_transformers(tmp_path_factory):
+    """`for_transformers(tokenizer, **options)`: it, as transformers reads it."""
+    transformers = pytest.importorskip("transformers")
+
+    def make(tokenizer, **options):
+        folder = tmp_path_factory.mktemp("for_transformers")
+        hugging_face_tokenizer.write_tokenizer(tokenizer, folder, 77, **options)
+        (folder / "config.json").write_text('{"model_type": "openai-gpt"}')
+        return transformers.AutoTokenizer.from_pretrained(folder)
+
+    return make
+
+
+@pytest.fixture(scope="module")
 def exported(ours, export):
     return export(ours)
 
 
 @pytest.fixture(scope="module")
-def exported_without_bytes(without_bytes, export):
-    return export(without_bytes)
+def cased():
+    return SentencePieceTokenizer.train([*LINES, *map(str.title, LINES)], 560, False)
 
 
-@pytest.mark.parametrize("text", [*TEXTS, *LINES[:3], "\n".join(LINES[:3])])
-def test_sentencepiece_ids_and_text_equal_ours(ours, exported, text):
-    ids = ours.encode(text)
-    assert exported.encode(text).ids == ids
-    assert exported.decode(ids) == ours.decode(ids)
-
-
-@pytest.mark.parametrize("text", [*TEXTS, *LINES[:3], "a 日本 b 語x日"])
-def test_sentencepiece_without_bytes_ids_and_text_equal_ours(
-    without_bytes, exported_without_bytes, text
-):
-    ids = without_bytes.encode(text)
-    assert exported_without_bytes.encode(text).ids == ids
-    assert exported_without_bytes.decode(ids) == without_bytes.decode(ids)
+@pytest.mark.parametrize("kind", ["ours", "without_bytes", "cased", "small_gpt1"])
+def test_ids_and_text_equal_ours(request, export, kind):
+    ours = request.getfixturevalue(kind)
+    theirs = export(ours)
+    texts = [*TEXTS, *LINES[:3], "\n".join(LINES[:3]), "a 日本 b 語x日"]
+    texts += map(str.title, LINES[:3])
+    for text in GPT1_TEXTS if kind == "small_gpt1" else texts:
+        ids = ours.encode(text)
+        assert theirs.encode(text).ids == ids
+        assert theirs.decode(ids) == ours.decode(ids)
+    capitals = ours.decode(ours.encode("The Fox"))
+    assert capitals == ("The Fox" if kind == "cased" else "the fox")
 
 
 # Where several accents meet, or one meets a letter that is itself mapped to another,
@@ -122,16 +166,6 @@ characters = st.characters(
     exclude_categories=["Cs", "Mn", "Mc", "Me"],
     exclude_characters="\uff9e\uff9f",  # marks in all but their category
 )
-
-
-def test_ids_and_text_with_capitals_equal_ours(export):
-    cased = SentencePieceTokenizer.train([*LINES, *map(str.title, LINES)], 560, False)
-    theirs = export(cased)
-    for text in (*TEXTS, *map(str.title, LINES[:3])):
-        ids = cased.encode(text)
-        assert theirs.encode(text).ids == ids
-        assert theirs.decode(ids) == cased.decode(ids)
-    assert cased.decode(cased.encode("The Fox")) == "The Fox"
 
 
 @few
@@ -162,84 +196,35 @@ def test_sentencepiece_any_ids_decode_as_ours(ours, exported, ids):
     assert exported.decode(ids) == ours.decode(ids)
 
 
-@pytest.mark.parametrize("text", LINES[:3])
-def test_sentencepiece_offsets_equal_those_of_sentencepiece(ours, exported, text):
-    encoded = ours._processor.encode(text, return_type="proto")
-    start_of = list(itertools.accumulate((len(c.encode()) for c in text), initial=0))
-    expected = [
-        (start_of.index(piece.begin), start_of.index(piece.end))
-        for piece in encoded.pieces
-    ]
-    assert exported.encode(text).offsets == expected
+def test_sentencepiece_offsets_equal_those_of_sentencepiece(ours, exported):
+    for text in LINES[:3]:
+        starts = itertools.accumulate((len(c.encode()) for c in text), initial=0)
+        place = {start: number for number, start in enumerate(starts)}
+        pieces = ours._processor.encode(text, return_type="proto").pieces
+        expected = [(place[piece.begin], place[piece.end]) for piece in pieces]
+        assert exported.encode(text).offsets == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["é—ë the 日本", "The Fox\n\njumps 日 over", *TEXTS[:-1]]
-)
-def test_sentencepiece_offsets_cover_the_words(exported, text):
+def test_sentencepiece_offsets_cover_the_words(exported):
     """They grow, stay in the text, and reach every visible character."""
-    offsets = exported.encode(text).offsets
-    assert all(0 <= start <= end <= len(text) for start, end in offsets)
-    assert all(a[0] <= b[0] for a, b in itertools.pairwise(offsets))
-    covered = {i for start, end in offsets for i in range(start, end)}
-    assert {i for i, c in enumerate(text) if c.isalnum()} <= covered
+    for text in ("é—ë the 日本", "The Fox\n\njumps 日 over", *TEXTS[:-1]):
+        offsets = exported.encode(text).offsets
+        assert all(0 <= start <= end <= len(text) for start, end in offsets)
+        assert all(a[0] <= b[0] for a, b in itertools.pairwise(offsets))
+        covered = {i for start, end in offsets for i in range(start, end)}
+        assert {i for i, c in enumerate(text) if c.isalnum()} <= covered
 
 
-def test_sentencepiece_text_of_offsets_is_the_piece(exported):
-    text = "The  Fox said\nNOTHING, Wizard"
-    encoded = exported.encode(text)
-    for piece, (start, end) in zip(encoded.tokens, encoded.offsets, strict=True):
-        original = text[start:end].lower()
-        assert original.strip(" ") == piece.strip("\u2581")
-
-
-def test_sentencepiece_of_another_make_is_refused(tmp_path):
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES),
-        model_writer=model,
-        vocab_size=60,
-        user_defined_symbols=["\n"],
-        minloglevel=2,
-    )
-    foreign = SentencePieceTokenizer(model.getvalue())
-    with pytest.raises(ValueError, match="without model_type=bpe, treat_whitespace"):
-        hugging_face_tokenizer.write_tokenizer(foreign, tmp_path, 512)
-    assert not list(tmp_path.iterdir())
-
-
-def test_unknown_kind_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="kind 'numbers' cannot be written"):
-        hugging_face_tokenizer.write_tokenizer(Numbers(), tmp_path, 512)
-
-
-@pytest.fixture
-def given_file():
-    """`given_file(entries)`: the tokenizer of a file that cuts texts after 4 tokens."""
-
-    def make(entries=("\n", "a", "b", "[X]")):
-        vocabulary = dict(zip(entries, range(len(entries)), strict=True))
-        if "hole" in vocabulary:
-            vocabulary["hole"] += 1
-        rules = hugging_face.Tokenizer(hugging_face.models.BPE(vocabulary, []))
-        rules.enable_truncation(4)
-        return HuggingFaceTokenizer(rules.to_str(pretty=True).encode())
-
-    return make
-
-
-def test_a_file_of_the_library_goes_out_unchanged(given_file, tmp_path):
+def test_a_file_of_the_library_goes_out_unchanged(tmp_path):
     ours = given_file()
     hugging_face_tokenizer.write_tokenizer(ours, tmp_path, 512)
-    assert {"huggingface.json": (tmp_path / "tokenizer.json").read_bytes()} == (
-        ours._contents()
-    )
-    assert "the file that the run was given" in (
-        hugging_face_tokenizer.tokenizer_limits(ours)
-    )
+    written = (tmp_path / "tokenizer.json").read_bytes()
+    assert {"huggingface.json": written} == ours._contents()
+    limits = hugging_face_tokenizer.tokenizer_limits(ours)
+    assert "the file that the run was given" in limits
 
 
-def test_a_file_of_the_library_gets_the_special_tokens_of_a_head(given_file, tmp_path):
+def test_a_file_of_the_library_gets_the_special_tokens_of_a_head(tmp_path):
     ours = given_file()
     hugging_face_tokenizer.write_tokenizer(ours, tmp_path, 512, for_head=True)
     rules = hugging_face.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
@@ -248,73 +233,71 @@ def test_a_file_of_the_library_gets_the_special_tokens_of_a_head(given_file, tmp
 
 
 @pytest.mark.parametrize(
-    ("entries", "options", "message"),
+    ("make", "use", "message"),
     [
-        (["\n", "a"], {"for_babylm": True}, "Export steps one by one, with"),
-        (["\n", "a", "hole"], {"for_head": True}, "ids without entries. Use the run"),
-        (["\n", "<|start|>"], {"for_head": True}, "it has one of them already"),
+        (lambda: trained_elsewhere(vocab_size=60), "", "without model_type=bpe, treat"),
+        (Numbers, "", "kind 'numbers' cannot be written"),
+        (given_file, "for_babylm", "Export steps one by one"),
+        (
+            lambda: given_file(["\n", "a", "hole"]),
+            "for_head",
+            "ids without entries",
+        ),
+        (
+            lambda: given_file(["\n", "<|start|>"]),
+            "for_head",
+            "one of them already",
+        ),
     ],
 )
-def test_a_file_of_the_library_that_cannot_go_out_is_refused(
-    given_file, tmp_path, entries, options, message
-):
-    with pytest.raises(UserError) as caught:
-        hugging_face_tokenizer.write_tokenizer(
-            given_file(entries), tmp_path, 512, **options
-        )
-    assert message in str(caught.value) and not list(tmp_path.iterdir())
+def test_a_tokenizer_that_cannot_go_out_is_refused(tmp_path, make, use, message):
+    options = {use: True} if use else {}
+    with pytest.raises(UserError, match=message):
+        hugging_face_tokenizer.write_tokenizer(make(), tmp_path, 512, **options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_limits_say_what_was_measured(ours):
-    assert (
-        "10,000 lines of novels (2026-11-22)"
-        in hugging_face_tokenizer.tokenizer_limits(ours)
-    )
+    limits = hugging_face_tokenizer.tokenizer_limits(ours)
+    assert "10,000 lines of novels (2026-11-22)" in limits
+    more = hugging_face_tokenizer.tokenizer_limits(ours, for_babylm=True)
+    assert more.startswith(limits) and "U+E001" in more
+    assert "newline is the start and padding" in more
 
 
-def test_auto_tokenizer_reads_the_folder(ours, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    hugging_face_tokenizer.write_tokenizer(ours, tmp_path, 77)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
-    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert loaded.is_fast
-    assert loaded.model_max_length == 77
+@pytest.mark.parametrize("kind", ["ours", "small_gpt1"])
+def test_auto_tokenizer_reads_the_folder(request, for_transformers, kind):
+    ours = request.getfixturevalue(kind)
+    loaded = for_transformers(ours)
+    assert loaded.is_fast and loaded.model_max_length == 77
     assert len(loaded) == ours.vocab_size
-    for text in TEXTS:
-        ids = ours.encode(text)
-        assert loaded(text)["input_ids"] == ids
+    for each in GPT1_TEXTS if kind == "small_gpt1" else TEXTS:
+        ids = ours.encode(each)
+        assert loaded(each)["input_ids"] == ids
         assert loaded.decode(ids) == ours.decode(ids)
-    encoded = loaded("The fox\njumps", return_offsets_mapping=True)
-    assert encoded["offset_mapping"][-1][1] == len("The fox\njumps")
+    text = "The dog.\nDon't bark"
+    offsets = loaded(text, return_offsets_mapping=True)["offset_mapping"]
+    covered = {place for start, end in offsets for place in range(start, end)}
+    spaces = {place for place, letter in enumerate(text) if letter == " "}
+    assert covered - spaces == {*range(len(text))} - spaces
 
 
 # --- for BabyLM's evaluation ---
 
 
 @pytest.fixture(scope="module")
-def babylm(tmp_path_factory):
-    """`babylm(tokenizer)`: it, as transformers reads what is made for BabyLM."""
-    transformers = pytest.importorskip("transformers")
-
-    def make(tokenizer):
-        folder = tmp_path_factory.mktemp("babylm")
-        hugging_face_tokenizer.write_tokenizer(tokenizer, folder, 77, for_babylm=True)
-        (folder / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
-        return transformers.AutoTokenizer.from_pretrained(folder)
-
-    return make
+def ours_for_babylm(ours, for_transformers):
+    return for_transformers(ours, for_babylm=True)
 
 
-@pytest.fixture(scope="module")
-def ours_for_babylm(ours, babylm):
-    return babylm(ours)
-
-
-def assert_texts_begin_with_a_newline(tokenizer, loaded, texts):
+@pytest.mark.parametrize("kind", ["ours", "small_gpt1"])
+def test_texts_for_babylm_begin_with_a_newline(request, for_transformers, kind):
+    tokenizer = request.getfixturevalue(kind)
+    loaded = for_transformers(tokenizer, for_babylm=True)
     start = tokenizer.newline_id
     assert loaded.bos_token_id == loaded.pad_token_id == start
     assert loaded.eos_token_id is None and len(loaded) == tokenizer.vocab_size
-    for text in texts:
+    for text in GPT1_TEXTS if kind == "small_gpt1" else TEXTS:
         ids = tokenizer.encode(text)
         assert loaded(text)["input_ids"] == [start, *ids]
         assert loaded(text, add_special_tokens=False)["input_ids"] == ids
@@ -326,17 +309,13 @@ def assert_texts_begin_with_a_newline(tokenizer, loaded, texts):
     assert padded["attention_mask"][0] == [1, 1, 0]
 
 
-def test_texts_for_babylm_begin_with_a_newline(ours, ours_for_babylm):
-    assert_texts_begin_with_a_newline(ours, ours_for_babylm, TEXTS)
-
-
-@pytest.mark.parametrize("text", [*TEXTS, *LINES[:3], "\n".join(LINES[:3])])
-def test_decoded_texts_are_the_same_for_babylm(ours, ours_for_babylm, text):
+def test_decoded_texts_are_the_same_for_babylm(ours, ours_for_babylm):
     """Also of a text that stops within a word."""
-    ids = ours.encode(text)
-    for shown in (ids, ids[:-1], [*ids, *ours.encode("wizar")[:-1]]):
-        if len(shown) != 1:
-            assert ours_for_babylm.decode(shown) == ours.decode(shown)
+    for text in (*TEXTS, *LINES[:3], "\n".join(LINES[:3])):
+        ids = ours.encode(text)
+        for shown in (ids, ids[:-1], [*ids, *ours.encode("wizar")[:-1]]):
+            if len(shown) != 1:
+                assert ours_for_babylm.decode(shown) == ours.decode(shown)
 
 
 def test_each_token_alone_becomes_itself_again(ours, ours_for_babylm):
@@ -409,79 +388,13 @@ def test_the_scored_part_of_a_sentence_is_found(
     assert not any(text[end - 1].isspace() for _, (_, end) in places[1:])
 
 
-def test_limits_for_babylm_name_the_marks(ours):
-    limits = hugging_face_tokenizer.tokenizer_limits(ours, for_babylm=True)
-    assert limits.startswith(hugging_face_tokenizer.tokenizer_limits(ours))
-    assert "U+E001" in limits and "newline is the start and padding" in limits
-
-
-# --- GPT-1's own tokenizer, with a vocabulary of letters ---
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz.,'\"!?-"
-MERGES = [("t", "h"), ("th", "e</w>"), ("n", "'"), ("n'", "t</w>"), ("d", "o</w>")]
-
-
-@pytest.fixture(scope="module")
-def small_gpt1(tmp_path_factory):
-    pytest.importorskip("spacy")
-    symbols = ["<unk>", *LETTERS, *(c + "</w>" for c in LETTERS)]
-    symbols += [*(left + right for left, right in MERGES), "\n</w>"]
-    folder = tmp_path_factory.mktemp("openai")
-    vocabulary = json.dumps({symbol: i for i, symbol in enumerate(symbols)})
-    (folder / "encoder_bpe_40000.json").write_text(vocabulary)
-    lines = ["#version: 0.2", *map(" ".join, MERGES), ""]
-    (folder / "vocab_40000.bpe").write_text("\n".join(lines))
-    return load_tokenizer(folder)
-
-
-GPT1_TEXTS = [
-    "",
-    " \n ",
-    "The dog. Don't bark,\n\n he said...\nNever!",
-    "“It’s late” — said Mr. Fox…",
-    "日本 the",
-    "<unk>",
-]
-
-
-@pytest.mark.parametrize("text", GPT1_TEXTS)
-def test_gpt1_ids_and_text_equal_ours(small_gpt1, export, text):
-    ids = small_gpt1.encode(text)
-    exported = export(small_gpt1)
-    assert exported.encode(text).ids == ids
-    assert exported.decode(ids) == small_gpt1.decode(ids)
-
-
-def test_gpt1_auto_tokenizer_reads_the_folder(small_gpt1, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    hugging_face_tokenizer.write_tokenizer(small_gpt1, tmp_path, 512)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
-    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    for text in GPT1_TEXTS:
-        assert loaded(text)["input_ids"] == small_gpt1.encode(text)
-    text = "The dog. Don't bark"
-    offsets = loaded(text, return_offsets_mapping=True)["offset_mapping"]
-    assert "".join(text[start:end] for start, end in offsets) == "Thedog.Don'tbark"
-
-
-def test_texts_of_gpt1_for_babylm_begin_with_a_newline(small_gpt1, babylm):
-    assert_texts_begin_with_a_newline(small_gpt1, babylm(small_gpt1), GPT1_TEXTS)
-
-
-def test_gpt1_limits_name_the_measured_share(small_gpt1):
-    assert "% of the lines" in hugging_face_tokenizer.tokenizer_limits(small_gpt1)
-
-
-# --- for fine-tuned models ---
+# --- of fine-tuned models, and GPT-1's released vocabulary ---
 
 
 @pytest.mark.parametrize("kind", ["ours", "without_bytes", "small_gpt1"])
-def test_texts_of_fine_tuned_models_get_special_tokens(kind, request, tmp_path):
-    transformers = pytest.importorskip("transformers")
+def test_texts_of_fine_tuned_models_get_special_tokens(kind, request, for_transformers):
     tokenizer = request.getfixturevalue(kind)
-    hugging_face_tokenizer.write_tokenizer(tokenizer, tmp_path, 77, for_head=True)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
-    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    loaded = for_transformers(tokenizer, for_head=True)
     start, delimiter, extract = special_tokens(tokenizer.vocab_size)
     assert loaded.pad_token_id == start and len(loaded) == extract + 1
     the = tokenizer.encode("the")
@@ -503,9 +416,11 @@ def test_texts_of_fine_tuned_models_get_special_tokens(kind, request, tmp_path):
     not os.environ.get("GPT1_OPENAI_BPE"),
     reason="GPT1_OPENAI_BPE does not name OpenAI's model/ folder",
 )
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_gpt1_ids_with_openai_vocabulary_equal_ours(export):
+    pytest.importorskip("spacy")
+    tokenizer = load_tokenizer(os.environ["GPT1_OPENAI_BPE"])
+    exported = export(tokenizer)
+    for text in (
         "I don't think it's very good...",
         "He said: “It’s a state–of–the–art — really?!”",
         "line one\n\n  line two",
@@ -513,12 +428,8 @@ def test_texts_of_fine_tuned_models_get_special_tokens(kind, request, tmp_path):
         "1,234.5 kg/m² don't",
         "U.K. vs. U.S.A. Mr. Smith's",
         "John   went home.\nMary left.",
-    ],
-)
-def test_gpt1_ids_with_openai_vocabulary_equal_ours(export, text):
-    pytest.importorskip("spacy")
-    tokenizer = load_tokenizer(os.environ["GPT1_OPENAI_BPE"])
-    assert export(tokenizer).encode(text).ids == tokenizer.encode(text)
+    ):
+        assert exported.encode(text).ids == tokenizer.encode(text)
 
 
 # --- GPT-1's words by rules, beside those of ftfy and spaCy ---
@@ -587,12 +498,7 @@ PROSE = """the Fox don't we're it's Mr. U.S. said I'd I well who'd gonna 10 3.5 
 
 
 @settings(max_examples=50)
-@given(
-    st.lists(
-        st.sampled_from(PROSE.split(" ")),
-        max_size=8,
-    ).map(" ".join)
-)
+@given(st.lists(st.sampled_from(PROSE.split(" ")), max_size=8).map(" ".join))
 def test_words_of_prose_equal_the_released(words, released_words, text):
     assert words(text) == released_words(text)
 

@@ -56,10 +56,3 @@ def test_hugging_face_names_are_those_of_its_model(table):
     theirs = torch_names(12)
     prefix = "transformer."
     assert ours == {path: name.removeprefix(prefix) for path, name in theirs.items()}
-
-
-def test_flat_and_nested_are_inverse(tiny):
-    params = init_params(tiny(), jax.random.key(0))
-    assert jax.tree.structure(params) == jax.tree.structure(
-        names.unflatten_params(names.flatten_params(params))
-    )

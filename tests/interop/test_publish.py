@@ -101,15 +101,6 @@ def test_steps_become_branches_that_are_read_back_bit_for_bit(
     assert "Branch step8 is commit " in capsys.readouterr().out
 
 
-def test_one_model_goes_to_main_in_public_if_that_is_said(server, pretrained, tmp_path):
-    push(pretrained, tmp_path / "one", step="default", push_private=False)
-    assert set(server.models[NAME]) == {"main"} and NAME not in server.private
-    there = files(server.models[NAME]["main"])
-    assert there | {".push.json": b""} == files(tmp_path / "one") | {".push.json": b""}
-    for content in there.values():  # the run folder's path is nobody's business
-        assert os.fsencode(pretrained) not in content
-
-
 def test_what_convert_did_not_write_stays_here(server, made, pretrained, capsys):
     (made / "step-8" / "notes.txt").write_text("secret")
     (made / "step-8" / "README.md").write_text("---\nlicense: mit\n---\n\nMine.")
@@ -121,28 +112,33 @@ def test_what_convert_did_not_write_stays_here(server, made, pretrained, capsys)
     assert "Edited since convert wrote it: step-8/README.md" in said
 
 
-def test_the_card_has_licence_language_and_scores(
+def test_one_model_goes_to_main_with_licence_language_and_scores(
     server, pretrained, finetuned, tmp_path
 ):
+    """In public if that is said; its card is the Hub's."""
     about = {"push_license": "mit", "push_language": ("de", "fr"), "step": "default"}
-    push(pretrained, tmp_path / "one", **about)
+    push(pretrained, tmp_path / "one", push_private=False, **about)
+    assert set(server.models[NAME]) == {"main"} and NAME not in server.private
+    there = files(server.models[NAME]["main"])
+    assert there.keys() == files(tmp_path / "one").keys() - {".push.json"}
+    for content in there.values():  # the run folder's path is nobody's business
+        assert os.fsencode(pretrained) not in content
     push(finetuned, tmp_path / "two", **about, push_to="hf://me/sst2")
     cards = [
         huggingface_hub.ModelCard.load(server.models[name]["main"] / "README.md")
         for name in (NAME, "me/sst2")
     ]
     loss = metrics_without_times(pretrained)[-1]["valid_loss"]
-    for card, task, metric, value in (
-        (cards[0], "text-generation", "perplexity", math.exp(loss)),
-        (cards[1], "text-classification", "accuracy", None),
-    ):
+    expected = ("text-generation", "perplexity"), ("text-classification", "accuracy")
+    for card, (task, metric) in zip(cards, expected, strict=True):
         data = card.data
         assert (data.license, data.language) == ("mit", ["de", "fr"])
         assert data.library_name == "transformers" and "gpt-1" in data.tags
-        assert data.pipeline_tag == task
         (score,) = data.eval_results
-        assert (score.task_type, score.metric_type) == (task, metric)
-        assert value is None or score.metric_value == pytest.approx(value)
+        assert data.pipeline_tag == score.task_type == task
+        assert score.metric_type == metric
+    perplexity = cards[0].data.eval_results[0].metric_value
+    assert perplexity == pytest.approx(math.exp(loss))
     assert f'from_pretrained("{NAME}")' in cards[0].content
     assert f"--config.init_from=hf://{NAME}" in cards[0].content
 
@@ -204,32 +200,29 @@ def test_an_interrupted_push_goes_on(server, made, pretrained, monkeypatch, caps
 
 
 @pytest.mark.parametrize(
-    ("overrides", "token", "message"),
+    ("overrides", "message"),
     [
-        ({"push_to": "people/gpt"}, "secret", "must be hf://ORG/NAME"),
-        ({"push_to": "hf://people/a..b"}, "secret", "must be hf://ORG/NAME"),
-        (
-            {"push_to": f"hf://{NAME}@main"},
-            "secret",
-            "without a revision: the model goes to",
-        ),
-        ({"preset": "openai"}, "secret", "choose configs/convert.py:huggingface"),
-        ({"push_to": "hf://others/gpt"}, "secret", "hf://me/NAME, hf://people/NAME"),
-        ({}, "", "needs a token that may write there: set HF_TOKEN"),
-        ({}, "wrong", r"is refused (401): the token may not write there"),
-        ({}, "reader", "that of 'me' may only read"),
-        ({"push_license": "gpl-99"}, "secret", 'card ("license" must be one of'),
-        ({"push_license": "My own"}, "secret", "such as mit or apache-2.0"),
-        ({"push_language": ("english",)}, "secret", "codes of ISO 639 such as en"),
+        ({"push_to": "people/gpt"}, "must be hf://ORG/NAME"),
+        ({"push_to": "hf://people/a..b"}, "must be hf://ORG/NAME"),
+        ({"push_to": f"hf://{NAME}@main"}, "without a revision: the model goes to"),
+        ({"preset": "openai"}, "choose configs/convert.py:huggingface"),
+        ({"push_to": "hf://others/gpt"}, "hf://me/NAME, hf://people/NAME"),
+        ({"token": ""}, "needs a token that may write there: set HF_TOKEN"),
+        ({"token": "wrong"}, "is refused (401): the token may not write there"),
+        ({"token": "reader"}, "that of 'me' may only read"),
+        ({"push_license": "gpl-99"}, 'card ("license" must be one of'),
+        ({"push_license": "My own"}, "such as mit or apache-2.0"),
+        ({"push_language": ("english",)}, "codes of ISO 639 such as en"),
     ],
     ids=str,
 )
 def test_what_cannot_be_pushed_is_one_line_before_any_work(
-    server, tmp_path, monkeypatch, overrides, token, message
+    server, tmp_path, monkeypatch, overrides, message
 ):
-    monkeypatch.setenv("HF_TOKEN", token)
+    values = {"token": "secret", **overrides}
+    monkeypatch.setenv("HF_TOKEN", values.pop("token"))
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
-    assert message in refusal("no such run", tmp_path / "out", **overrides)
+    assert message in refusal("no such run", tmp_path / "out", **values)
     assert not (tmp_path / "out").exists() and not sent(server)
 
 
@@ -237,8 +230,7 @@ def test_without_the_hub_nothing_is_done(server, tmp_path, monkeypatch):
     server.broken = True
     said = refusal("no such run", tmp_path / "out", error=TryAgain)
     assert "the Hub does not answer" in said
-    server.shutdown()
-    server.server_close()
+    server.stop()
     said = refusal("no such run", tmp_path / "out", error=TryAgain)
     assert "Connection refused" in said
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -262,15 +254,12 @@ def test_what_is_there_decides_whether_one_may_push(server, made, pretrained):
 @pytest.mark.parametrize(
     ("request_line", "answer"),
     [
-        ("whoami", {}),
         ("whoami", []),
         ("whoami", {"name": "me", "orgs": [{}]}),
         ("GET /api/models/people/gpt", {}),
         ("/refs", {}),
-        ("/refs", []),
         ("repos/create", {}),
         ("commits/main", []),
-        ("commits/main", {}),
         ("commit/main", {}),
         ("preupload", {}),
     ],
@@ -283,16 +272,22 @@ def test_an_odd_answer_of_the_hub_is_one_line(
     server.answers[request_line] = answer
     said = refusal(pretrained, made, error=TryAgain)
     assert "config.push_to='hf://people/gpt': the Hub's answer is odd (" in said
-    server.answers.clear()
-    push(pretrained, made)
-    assert server.models[NAME]["main"]
 
 
-def test_only_the_check_of_the_card_blames_the_card(server, made, pretrained):
-    server.answers["commit/main"] = (400, {"error": "The disk quota is used up."})
+@pytest.mark.parametrize(
+    ("line", "answer", "message"),
+    [
+        ("repos/create", 403, "is refused (403): the token may not write"),
+        ("commit/main", (400, {"error": "The disk is full."}), "The disk is full.)"),
+    ],
+)
+def test_what_the_hub_refuses_late_is_not_blamed_on_the_card(
+    server, made, pretrained, line, answer, message
+):
+    server.answers[line] = answer
     said = refusal(pretrained, made)
-    assert "The disk quota is used up.)" in said and "push_license" not in said
-    assert "push_license" in refusal(pretrained, made, push_license="mine")
+    assert message in said and "push_license" not in said
+    assert bool(server.models) == (line == "commit/main")
 
 
 def test_an_edited_card_of_any_branch_is_checked_before_it_is_sent(
@@ -301,12 +296,6 @@ def test_an_edited_card_of_any_branch_is_checked_before_it_is_sent(
     (made / "step-8" / "README.md").write_text("---\nlicense: gpl-99\n---\n")
     assert 'card ("license" must be one of' in refusal(pretrained, made)
     assert not sent(server)
-
-
-def test_a_token_without_the_right_is_refused_late(server, made, pretrained):
-    server.answers["repos/create"] = 403
-    assert "is refused (403): the token may not write" in refusal(pretrained, made)
-    assert not server.models
 
 
 def test_a_folder_that_changed_or_is_of_another_command_is_refused(

@@ -1,56 +1,32 @@
 """Comparisons of fine-tuned runs: Table 5, layers transferred, lambda."""
 
 import dataclasses
-import functools
 
 import pandas as pd
 import pytest
-from drawn import png
-from etils import epath
-from made_up_runs import OWN_TASK
-from tiny_tasks import finetune_config
+from drawn import drawn_axes, texts
+from made_up_runs import OWN_TASK, finished_run
 
-from gpt1_jax.config.sections import ModelSection
-from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.paper import PAPER, TABLE_5, TABLE_5_TASKS
 from gpt1_jax.report.tables import row_numbers
 from gpt1_jax.runs.resume import digests_record
-from gpt1_jax.tasks import metrics
-from gpt1_jax.tasks.metrics import Metric
 
-SIZES = dict(num_layers=2, num_heads=2, embed_dim=8, mlp_dim=32, lstm_units=24)
 TABLE, LAYERS, SIZES_OF_DATA, WEIGHTS = COMPARISONS.values()
-
-
-@functools.cache
-def configured(task, **overrides):
-    return finetune_config(task, {"init_from": "runs/pretrain"}, **overrides)
 
 
 def run(task, seed=0, *, train_examples=100, train=None, kind="transformer", **values):
     """A finished run; the scores, in points, are those that are no configuration."""
-    overrides = {k: v for k, v in values.items() if "__" in k or "_" in k}
-    scores = {k: v for k, v in values.items() if k not in overrides}
-    config = configured(task, seeds=(seed,), **overrides)
-    model = ModelSection(**vars(config.model), **SIZES, kind=kind, max_seq_len=16)
-    dev = {
-        name: score / 100 for name, score in scores.items() if name not in ("m", "mm")
-    }
-    halves = {"m": "matched", "mm": "mismatched"}
-    subsets = {
-        halves[k]: {"accuracy": v / 100} for k, v in scores.items() if k in halves
-    }
+    overrides = {k: v for k, v in values.items() if "_" in k}
+    dev = {k: v / 100 for k, v in values.items() if k not in overrides}
+    halves = {"matched": dev.pop("m", None), "mismatched": dev.pop("mm", None)}
+    subsets = {k: {"accuracy": v} for k, v in halves.items() if v is not None}
     if subsets:
         dev |= {"accuracy": 0.123, "subsets": subsets}
     result = {"dev": dev, "train_examples": train_examples}
     if train is not None:
         result["train"] = {"accuracy": train / 100}
-    return Finished(epath.Path("run"), dataclasses.replace(config, model=model), result)
-
-
-def ablations_table(runs):
-    return TABLE.table(TABLE.scores(runs))
+    return finished_run(task, result, kind, seeds=(seed,), **overrides)
 
 
 METRICS = {line.task: line.metric for line in PAPER}
@@ -59,8 +35,9 @@ NO_AUX = {"head__aux_lm_weight": 0.0}
 LSTM = {"kind": "lstm", "init_from": "runs/lstm"}
 
 
-def parsed_ablations(text):
+def ablations(*runs):
     """Our lines and the paper's of Table 5, as dictionaries by task."""
+    text = TABLE.table(TABLE.scores(runs))
     rows = [line[2:-2].split(" | ") for line in text.splitlines() if line[:1] == "|"]
     header, _, *body = rows
     tasks = [row[0] for row in body]
@@ -75,19 +52,15 @@ def parsed_ablations(text):
 
 
 def test_table_5_has_each_score_in_its_place_beside_the_papers():
-    ours, paper = parsed_ablations(
-        ablations_table(
-            [
-                run("cola", matthews=40.0, accuracy=80),
-                run("rte", 0, accuracy=60.0),
-                run("rte", 1, accuracy=64.04),
-                run("rte", 2, accuracy=61.0),
-                run("rte", accuracy=50.0, **NONE),
-                run("mrpc", f1=81.0, accuracy=70, **NO_AUX),
-                run("stsb", pearson=70.0, spearman=1, **LSTM),
-                run("snli", accuracy=99.0),
-            ]
-        )
+    ours, paper = ablations(
+        run("cola", matthews=40.0, accuracy=80),
+        run("rte", 0, accuracy=60.0),
+        run("rte", 1, accuracy=64.04),
+        run("rte", 2, accuracy=61.0),
+        run("rte", accuracy=50.0, **NONE),
+        run("mrpc", f1=81.0, accuracy=70, **NO_AUX),
+        run("stsb", pearson=70.0, spearman=1, **LSTM),
+        run("snli", accuracy=99.0),
     )
     assert ours["full"]["CoLA"] == "40.0"
     assert ours["full"]["RTE"] == "61.0 (60.0 to 64.0)"
@@ -103,16 +76,12 @@ def test_an_lstm_beside_a_transformer_of_one_layer_has_its_score():
     small = run("rte", accuracy=60)
     model = dataclasses.replace(small.config.model, num_layers=1)
     small = small._replace(config=dataclasses.replace(small.config, model=model))
-    ours, _ = parsed_ablations(
-        ablations_table([small, run("rte", accuracy=40, **LSTM)])
-    )
+    ours, _ = ablations(small, run("rte", accuracy=40, **LSTM))
     assert (ours["full"]["RTE"], ours["lstm"]["RTE"]) == ("60.0", "40.0")
 
 
 def test_averages_are_over_the_tasks_that_both_have():
-    ours, paper = parsed_ablations(
-        ablations_table([run("cola", matthews=40), run("rte", accuracy=61)])
-    )
+    ours, paper = ablations(run("cola", matthews=40), run("rte", accuracy=61))
     assert ours["full"]["**Average**"] == "50.5 (2)"
     assert paper["full"]["**Average**"] == "50.7 (2)"  # (45.4 + 56.0) / 2
     assert ours["lstm"]["**Average**"] == paper["lstm"]["**Average**"] == "-"
@@ -120,11 +89,9 @@ def test_averages_are_over_the_tasks_that_both_have():
 
 def test_all_tasks_have_the_papers_own_average():
     everything = [run(task, **{METRICS[task]: 50.0}) for task in TABLE_5_TASKS]
-    ours, paper = parsed_ablations(ablations_table(everything))
-    assert (ours["full"]["**Average**"], paper["full"]["**Average**"]) == (
-        "50.0 (8)",
-        "74.7 (8)",
-    )
+    ours, paper = ablations(*everything)
+    assert ours["full"]["**Average**"] == "50.0 (8)"
+    assert paper["full"]["**Average**"] == "74.7 (8)"
 
 
 @pytest.mark.parametrize(
@@ -132,28 +99,18 @@ def test_all_tasks_have_the_papers_own_average():
     [({"m": 80, "mm": 70}, "75.0"), ({"m": 80}, "80.0"), ({"accuracy": 66}, "66.0")],
 )
 def test_mnli_is_the_mean_of_the_halves_that_were_scored(halves, text):
-    ours, _ = parsed_ablations(ablations_table([run("mnli", **halves)]))
+    ours, _ = ablations(run("mnli", **halves))
     assert ours["full"]["MNLI"] == text
 
 
-def test_table_5_names_the_origins():
-    text = ablations_table([run("rte", accuracy=50), run("rte", accuracy=40, **LSTM)])
-    assert text.endswith(
-        "Ours start from the Transformer of runs/pretrain and the LSTM of runs/lstm."
-    )
-    text = ablations_table([run("rte", accuracy=50, **NONE)])
-    assert "start from" not in text
-
-
-def test_an_empty_table_5_has_the_papers_scores():
-    ours, paper = parsed_ablations(ablations_table([]))
-    assert {line["**Average**"] for line in ours.values()} == {"-"}
-    assert paper["full"]["RTE"] == "56.0"
-
-
-def test_table_5_says_which_settings_it_lacks():
+def test_table_5_names_the_origins_and_says_which_settings_it_lacks():
     runs = [run("rte", accuracy=50), run("rte", accuracy=40, **LSTM)]
-    assert TABLE.lacking(TABLE.scores(runs)) == ["no pre-training", "no auxiliary LM"]
+    scores = TABLE.scores(runs)
+    assert TABLE.lacking(scores) == ["no pre-training", "no auxiliary LM"]
+    origins = "the Transformer of runs/pretrain and the LSTM of runs/lstm."
+    assert TABLE.table(scores).endswith(f"Ours start from {origins}")
+    scratch = TABLE.scores([run("rte", accuracy=50, **NONE)])
+    assert "start from" not in TABLE.table(scratch)
 
 
 def test_table_5_leaves_out_runs_of_other_comparisons():
@@ -170,7 +127,7 @@ def test_table_5_leaves_out_runs_of_other_comparisons():
         run("rte", accuracy=6, **{**LSTM, "head__aux_lm_weight": 0.0}),
     ]
     for runs in ([*here, *others], [*others, *here]):
-        ours, _ = parsed_ablations(ablations_table(runs))
+        ours, _ = ablations(*runs)
         assert (ours["full"]["RTE"], ours["no_pretraining"]["RTE"]) == ("60.0", "50.0")
         assert ours["no_aux_lm"]["RTE"] == ours["lstm"]["RTE"] == "-"
 
@@ -178,20 +135,20 @@ def test_table_5_leaves_out_runs_of_other_comparisons():
 def test_table_5_takes_the_lambda_of_most_runs():
     weight = {"head__aux_lm_weight": 0.3}
     runs = [run("rte", s, accuracy=s, **weight) for s in (1, 2)]
-    ours, _ = parsed_ablations(ablations_table([run("rte", accuracy=90), *runs]))
+    ours, _ = ablations(run("rte", accuracy=90), *runs)
     assert ours["full"]["RTE"] == "1.5 (1.0 to 2.0)"
 
 
 def test_a_seed_that_was_run_twice_counts_once():
     runs = [run("rte", accuracy=60), run("rte", accuracy=60, eval__batch_size=8)]
-    ours, _ = parsed_ablations(ablations_table([*runs, run("rte", 1, accuracy=70)]))
+    ours, _ = ablations(*runs, run("rte", 1, accuracy=70))
     assert ours["full"]["RTE"] == "65.0 (60.0 to 70.0)"
 
 
 def test_padding_changes_masks_as_a_seed_does_and_makes_no_other_row():
     padded = {"data__unpadded_sizes": 0, "data__seq_len_buckets": (8, 16)}
     runs = [run("rte", accuracy=60), run("rte", 1, accuracy=50, **padded, **NONE)]
-    ours, _ = parsed_ablations(ablations_table(runs))
+    ours, _ = ablations(*runs)
     assert (ours["full"]["RTE"], ours["no_pretraining"]["RTE"]) == ("60.0", "50.0")
     runs = [run("rte", accuracy=60), run("rte", 1, accuracy=70, **padded)]
     assert row_numbers(runs) == [0, 0]
@@ -240,7 +197,18 @@ def test_layer_transfer_has_scores_of_each_task_over_seeds():
 def test_a_task_with_one_number_of_layers_is_not_compared():
     runs = [run("rte", seed, accuracy=60) for seed in (0, 1)]
     assert LAYERS.scores([*runs, run("rte", accuracy=1, **NONE)]).empty
-    assert LAYERS.scores([]).empty
+    assert LAYERS.scores([]).empty and WEIGHTS.scores(runs).empty
+
+
+def test_a_task_of_ones_own_is_compared_by_its_first_metric():
+    """Its name is escaped, in what becomes Markdown."""
+    runs = [layers("rte", 0, f1=20, accuracy=1), layers("rte", 1, f1=30, accuracy=1)]
+    own = [
+        each._replace(config=dataclasses.replace(each.config, tasks=("<i>",)))
+        for each in runs
+    ]
+    table = LAYERS.scores(own)
+    assert r"| \<i\> | f1 | dev | 20.0 | 30.0 |" in LAYERS.table(table)
 
 
 def weighed(weight, size=0, seed=0, **values):
@@ -323,97 +291,63 @@ def test_a_learning_curve_over_folds_has_a_point_for_each_size():
     assert row_numbers(runs) == [0, 1, 0, 1]
 
 
-def test_a_task_with_one_lambda_is_not_compared():
-    assert WEIGHTS.scores([run("rte", accuracy=60)]).empty
-    assert WEIGHTS.scores([]).empty
-
-
-def test_a_task_of_ones_own_is_compared_by_its_first_metric(monkeypatch):
-    configs = [
-        dataclasses.replace(each.config, tasks=("<i>",))
-        for each in (layers("rte", 0, f1=1), layers("rte", 1, f1=1))
-    ]
-    runs = [
-        Finished(epath.Path("run"), config, {"dev": {"n": 1, "f1": score}})
-        for config, score in zip(configs, (0.2, 0.3), strict=True)
-    ]
-    table = LAYERS.scores(runs)
-    small = Metric(lambda predictions, labels: 0.0)
-    monkeypatch.setitem(metrics.METRICS, "small", small)
-    shown = LAYERS.table(table.assign(metric="small", score=table["score"] / 1e4))
-    assert r"| \<i\> | small | dev | 0.00200 | 0.00300 |" in shown
-    assert spreads(table, "title", "metric", "setting") == {
-        ("<i>", "f1", 0): (20, 20, 20),
-        ("<i>", "f1", 1): (30, 30, 30),
-    }
-
-
 # --- figures --------------------------------------------------------------------
 
 
-def layer_scores(title, spread=0.0):
-    """Scores of a task over layers, of three seeds."""
-    medians = {("dev", 0): 40.0, ("dev", 1): 45.0, ("dev", 2): 50.0}
-    medians |= {("train", 0): 60.0, ("train", 2): 90.0}
+def scores_of(title, by, medians, spread):
+    """Scores of three seeds, by a column and setting."""
     return pd.DataFrame(
         [
-            (title, "accuracy", split, layers, median + spread * offset)
-            for (split, layers), median in medians.items()
+            (title, "accuracy", line, setting, median + spread * offset)
+            for (line, setting), median in medians.items()
             for offset in (0, -1, 1)
         ],
-        columns=["title", "metric", "split", "setting", "score"],
+        columns=["title", "metric", by, "setting", "score"],
     )
 
 
+def layer_scores(title):
+    medians = {("dev", 0): 40.0, ("dev", 1): 45.0, ("dev", 2): 50.0}
+    medians |= {("train", 0): 60.0, ("train", 2): 90.0}
+    return scores_of(title, "split", medians, spread=2.0)
+
+
+def weight_scores(title, size, spread=1.0):
+    medians = {(size, 0.0): 50.0, (size, 0.5): 60.0}
+    return scores_of(title, "train_examples", medians, spread)
+
+
 def test_each_task_has_a_panel_and_each_split_a_line():
-    figure = LAYERS.draw(pd.concat([layer_scores("RACE"), layer_scores("MNLI-m")]))
-    assert png(figure).startswith(b"\x89PNG")
-    assert [axes.get_title() for axes in figure.axes] == ["RACE", "MNLI-m"]
-    for axes in figure.axes:
-        dev, train = axes.lines
+    """Bars reach from the lowest to the highest seed."""
+    scores = pd.concat([layer_scores("RACE"), layer_scores("MNLI-m")])
+    panels = drawn_axes(LAYERS.draw(scores))
+    assert texts(axes.title for axes in panels) == ["RACE", "MNLI-m"]
+    for axes in panels:
+        dev, train = (each.lines[0] for each in axes.containers)
         assert (dev.get_linestyle(), train.get_linestyle()) == ("-", "--")
         assert dev.get_ydata().tolist() == [40, 45, 50]
         assert train.get_ydata().tolist() == [60, 90]
         assert axes.get_xticks().tolist() == [0, 1, 2]
-        named = [text.get_text() for text in axes.get_legend().get_texts()]
+        named = texts(axes.get_legend().get_texts())
         assert named == ["dev split", "training split"]
         assert axes.get_ylabel() == "accuracy x 100"
-
-
-def test_bars_reach_from_the_lowest_to_the_highest_seed():
-    figure = LAYERS.draw(layer_scores("RACE", spread=2.0))
-    assert png(figure).startswith(b"\x89PNG")
-    dev, _ = figure.axes[0].containers
-    (bars,) = dev.lines[2]
-    ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
-    assert ends == [[38, 42], [43, 47], [48, 52]]
-
-
-def weight_scores(title, size, spread=1.0):
-    return pd.DataFrame(
-        [
-            (title, "f1", size, weight, median + spread * offset)
-            for weight, median in ((0.0, 50.0), (0.5, 60.0))
-            for offset in (0, -1, 1)
-        ],
-        columns=["title", "metric", "train_examples", "setting", "score"],
-    )
+        (bars,) = axes.containers[0].lines[2]
+        ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
+        assert ends == [[38, 42], [43, 47], [48, 52]]
 
 
 def test_each_task_has_a_panel_and_each_size_a_line():
     tasks = [weight_scores("A$b$", 3000), weight_scores("A$b$", 1000)]
     tasks += [weight_scores("B", 500), weight_scores("C", 500, spread=0.0)]
-    figure = WEIGHTS.draw(pd.concat(tasks))
-    assert png(figure).startswith(b"\x89PNG")
-    first, second, third, empty = figure.axes
-    assert [axes.get_title() for axes in (first, second, third)] == ["A$b$", "B", "C"]
+    first, second, third, empty = drawn_axes(WEIGHTS.draw(pd.concat(tasks)))
+    assert texts(axes.title for axes in (first, second, third)) == ["A$b$", "B", "C"]
     assert not empty.axison
-    shown = [text.get_text() for text in first.get_legend().get_texts()]
+    shown = texts(first.get_legend().get_texts())
     assert shown == ["3,000 training examples", "1,000 training examples"]
     many, few = (container.lines[0] for container in first.containers)
     assert few.get_ydata().tolist() == many.get_ydata().tolist() == [50, 60]
     assert many.get_xdata()[0] < 0 < few.get_xdata()[0]  # side by side
     assert few.get_marker() != many.get_marker()
     assert few.get_linestyle() != many.get_linestyle()
-    assert [tick.get_text() for tick in first.get_xticklabels()] == ["0", "0.5"]
+    assert texts(first.get_xticklabels()) == ["0", "0.5"]
     assert third.lines[0].get_xdata().tolist() == [0.0, 0.5]

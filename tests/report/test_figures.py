@@ -36,18 +36,10 @@ def test_each_run_has_its_curves():
         list(map(list, zip(*line.get_data(), strict=True))) for line in axes.lines
     ]
     assert points == [[[10, 5], [20, 4]], [[20, 4.5]], [[10, 6], [20, 5]], [[20, 5.5]]]
-    colors = [line.get_color() for line in axes.lines]
-    assert colors[0] == colors[1] != colors[2] == colors[3]
     markers = [line.get_marker() for line in axes.lines]
     assert markers[1] != markers[3], "colour alone does not tell runs apart"
-
-
-def test_a_curve_without_points_is_left_out():
-    axes, legend = losses(a=(([10], [5.0]), NONE))
-    assert legend == ["a, training"] and len(axes.lines) == 1
-
-
-def test_names_of_folders_are_drawn_as_they_are():
+    colors = [line.get_color() for line in axes.lines]
+    assert colors[0] == colors[1] != colors[2] == colors[3]
     axes, legend = losses(**{"_a$x$_{": (([10], [5.0]), NONE)})
-    assert legend == ["_a$x$_{, training"]
+    assert legend == ["_a$x$_{, training"] and len(axes.lines) == 1
     assert not any(text.get_parse_math() for text in axes.get_legend().get_texts())

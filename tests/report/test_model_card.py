@@ -1,5 +1,7 @@
 """The card of a pre-trained model."""
 
+import shutil
+
 import pytest
 from etils import epath
 from made_up_runs import RECORDS, SESSION, write_pretrained
@@ -13,6 +15,7 @@ def make_card(tmp_path):
     """A function from values of the configuration to a card."""
 
     def make(records=RECORDS, sessions=(SESSION,), **overrides):
+        shutil.rmtree(tmp_path / "small", ignore_errors=True)
         write_pretrained(tmp_path / "small", records, sessions, **overrides)
         return model_card(read_pretrained(epath.Path(tmp_path / "small")))
 
@@ -38,7 +41,10 @@ def test_a_card_says_what_the_model_is_and_read(make_card):
         assert part in text
 
 
-def test_a_card_names_the_forms_and_why(make_card):
+def test_a_card_names_each_machine_once_and_the_forms_and_why(make_card):
+    other = {**SESSION, "devices": "1 x <b>"}
+    text = make_card(sessions=(SESSION, other, SESSION))
+    assert text.count("TPU") == 1 and r"; 1 x \<b\> (Linux" in text
     attention = {"form": "fused", "ms": {"blocked": 1.31, "fused": 0.42}}  # as in 1.0
     norm = {"form": "plain", "why": "fused is left out: it is slower"}
     forms = {"attention": attention, "layer_norm": norm}
@@ -51,29 +57,20 @@ def test_a_card_names_the_forms_and_why(make_card):
     assert "| **forms** | those of an LSTM |" in make_card(model__kind="lstm")
 
 
-def test_a_card_says_that_validation_was_partial(make_card):
-    text = make_card(eval__max_batches=3, eval__batch_size=32)
-    assert "bits per word (update 8, the first 12,288 tokens at most)" in text
-
-
 def test_what_is_not_recorded_is_said_to_be(make_card):
+    card = make_card(saved=())
+    assert card.startswith("**No checkpoint:** nothing is saved in this folder")
+    assert "| **read by its records** | 8 updates, 8,192 tokens" in card
     text = make_card(records=RECORDS[:1], sessions=())
+    assert "No checkpoint" not in text
     assert "epochs: not recorded" in text and "| **hardware** | not recorded |" in text
     assert "| **versions** | not recorded |" in text
     assert "| **validation** | not yet evaluated |" in text and "sample" not in text
     assert "documentation found on the machine |" in text
-
-
-def test_a_card_claims_no_training_for_parameters_from_a_script(make_card):
-    """As `model.save` writes them: the configuration is that of another run."""
+    # As `model.save` writes them: the configuration is that of another run.
     text = make_card(records=(), sessions=())
     assert "| **training** | not recorded: these parameters were saved from a" in text
     assert "updates" not in text and "documentation" not in text
-
-
-def test_a_card_says_that_a_run_has_not_finished(make_card):
-    text = make_card(train__num_steps=50)
-    assert "| **read** | **unfinished:** 8 of 50 updates, " in text
 
 
 def test_a_card_says_that_a_run_has_ended_early(make_card):
@@ -83,6 +80,9 @@ def test_a_card_says_that_a_run_has_ended_early(make_card):
     assert "| **read** | ended early: 8 of 50 updates, " in text
     text = make_card(records=records, train__num_steps=50, eval__patience=2)
     assert "| **read** | **unfinished:** 8 of 50 updates, " in text
+    limits = {"eval__max_batches": 3, "eval__batch_size": 32}
+    text = make_card(records=records, **limits)
+    assert "nats per token (update 8, the first 12,288 tokens at most)" in text
 
 
 def test_a_folder_below_the_working_directory_is_named_from_there(
@@ -114,13 +114,6 @@ def test_a_card_has_prompt_and_warmup_fraction(make_card):
     assert "schedule cosine down to 10.0% after a warmup" in text
 
 
-def test_a_run_without_a_checkpoint_says_so(make_card):
-    card = make_card(saved=())
-    assert card.startswith("**No checkpoint:** nothing is saved in this folder")
-    assert "| **read by its records** | 8 updates, 8,192 tokens" in card
-    assert "No checkpoint" not in make_card()
-
-
 def test_any_optimizer_is_named_with_its_arguments(make_card):
     arguments = {"optimizer__arguments": "mu_dtype=bfloat16"}
     card = make_card(optimizer__name="lion", **arguments)
@@ -128,9 +121,3 @@ def test_any_optimizer_is_named_with_its_arguments(make_card):
     assert "norm 1; b1=0.9, b2=0.999, eps=1e-08 if it takes them" in card
     card = make_card(optimizer__name="adamw", optimizer__arguments="nesterov=True")
     assert "AdamW of optax (nesterov=True), learning rate" in card
-
-
-def test_hardware_is_named_once_for_several_sessions(make_card):
-    other = {**SESSION, "devices": "1 x <b>"}
-    text = make_card(sessions=(SESSION, other, SESSION))
-    assert text.count("TPU") == 1 and r"; 1 x \<b\> (Linux" in text

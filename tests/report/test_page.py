@@ -73,25 +73,29 @@ def write(folder, *blocks, **values):
     return Page(html), (folder / page.MARKDOWN_FILE).read_text(), html
 
 
-def test_the_page_and_its_markdown_say_the_same(tmp_path):
-    read, markdown, _ = write(tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    """A page as it is read, its Markdown and its HTML; tests leave it as it is."""
+    return write(folder)
+
+
+def test_the_page_and_its_markdown_say_the_same(plain, folder):
+    read, markdown, _ = plain
     rendered = MarkdownIt("commonmark").enable("table").render(markdown)
-    for text in (
-        "An introduction.",
-        "One (first)",
-        "Part",
-        "group",
-        "12.5",
-        "more",
-        "7",
-    ):
+    shown = ["An introduction.", "One (first)", "Part", "group", "12.5", "more", "7"]
+    for text in shown:
         assert text in read.text and text in Page(rendered).text
     assert "![what it shows](plots/pretraining.png)" in markdown
-    assert (tmp_path / "plots" / "pretraining.png").read_bytes()[:4] == b"\x89PNG"
+    assert (folder / "plots" / "pretraining.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_the_page_fetches_nothing(tmp_path):
-    read, _, html = write(tmp_path)
+def test_the_page_fetches_nothing(plain):
+    read, _, html = plain
     for tag, attributes in read.tags:
         assert tag not in ("link", "script", "iframe", "object", "embed", "base")
         for name in ("src", "srcset", "data", "background", "poster"):
@@ -99,8 +103,8 @@ def test_the_page_fetches_nothing(tmp_path):
     assert not re.search(r"url\(|@import", html)
 
 
-def test_pictures_are_drawn_for_light_and_dark_pages(tmp_path):
-    read, _, _ = write(tmp_path)
+def test_pictures_are_drawn_for_light_and_dark_pages(plain):
+    read, _, html = plain
     (source,) = (attributes for tag, attributes in read.tags if tag == "source")
     (image,) = (attributes for tag, attributes in read.tags if tag == "img")
     assert source["media"] == "(prefers-color-scheme: dark)"
@@ -109,36 +113,34 @@ def test_pictures_are_drawn_for_light_and_dark_pages(tmp_path):
     head = "data:image/svg+xml;base64,"
     drawn = {k: base64.b64decode(v.removeprefix(head)) for k, v in kinds.items()}
     assert b"#16191d" in drawn["dark"] and b"#16191d" not in drawn["light"]
+    assert b"#6cb6ff" in drawn["dark"] and b"#ffffff" not in drawn["dark"]
+    figure = html[html.index("<figure>") : html.index("</figure>")]
+    assert "<picture>" in figure and "<p>" not in figure
 
 
-def test_the_page_is_accessible(tmp_path):
-    read, _, _ = write(tmp_path)
+def test_the_page_is_accessible(plain):
+    read, *_ = plain
     tags = [tag for tag, _ in read.tags]
     assert ("html", {"lang": "en"}) in read.tags
     levels = [int(tag[1]) for tag in tags if re.fullmatch(r"h\d", tag)]
     assert levels == [1, 2, 3, 2] and tags.count("main") == 1
     assert ("nav", {"aria-label": "Contents"}) in read.tags
     ids = {attributes["id"] for _, attributes in read.tags if "id" in attributes}
+    # As GitHub makes them of "One (first)" and "Two".
     targets = [a["href"] for tag, a in read.tags if tag == "a"]
     assert targets == ["#one-first", "#two"] and ids == {"one-first", "two"}
     regions = [a for tag, a in read.tags if a.get("role") == "region"]
     assert len(regions) == 2 and all(a["tabindex"] == "0" for a in regions)
 
 
-def test_parts_of_a_folded_section_are_folded_on_the_page(tmp_path):
-    read, markdown, html = write(tmp_path)
+def test_parts_of_a_folded_section_are_folded_on_the_page(plain):
+    read, markdown, html = plain
     tags = [tag for tag, _ in read.tags]
     assert tags.count("details") == tags.count("summary") == 2
     opened, closed = html.index("<details>"), html.rindex("</details>")
     assert html.index("<h3>Part") < opened < html.index("<summary>more</summary>")
     assert html.index(">This.<") < closed and "<details" not in markdown
     assert "### yet more\n" in markdown
-
-
-def test_a_picture_stands_in_a_figure(tmp_path):
-    _, _, html = write(tmp_path)
-    figure = html[html.index("<figure>") : html.index("</figure>")]
-    assert "<picture>" in figure and "<p>" not in figure
 
 
 def test_pictures_have_a_format_and_their_numbers_beside_them(tmp_path):
@@ -183,36 +185,29 @@ def test_text_of_run_folders_has_no_effect(tmp_path):
     assert images == ["plots/pretraining.png"] and "<script" not in rendered
 
 
-def test_the_same_report_is_the_same_bytes(tmp_path):
-    write(tmp_path / "a")
-    write(tmp_path / "b")
-    files = sorted(p for p in (tmp_path / "a").rglob("*") if p.is_file())
+def test_the_same_report_is_the_same_bytes(plain, folder, tmp_path):
+    write(tmp_path)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
     assert len(files) == 4
     for path in files:
-        other = tmp_path / "b" / path.relative_to(tmp_path / "a")
+        other = tmp_path / path.relative_to(folder)
         assert path.read_bytes() == other.read_bytes()
 
 
-def test_a_report_replaces_the_one_before(tmp_path):
+def test_a_report_replaces_the_one_before_and_nothing_beside_it(tmp_path):
     earlier = [Picture(name, "old", draw) for name in ("zero_shot_2", "train_sizes")]
     write(tmp_path, *PLAIN, *earlier)
+    mine = ["notes.txt", "plots/loss.png", "plots/zero_shot.png.png", "sub/report.md"]
+    for name in mine:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
     page.check_folder(epath.Path(tmp_path))
     read, _, _ = write(tmp_path, title="Another")
     assert "Another" in read.text and "A title" not in read.text
-    plots = [path.name for path in (tmp_path / "plots").iterdir()]
-    assert sorted(plots) == ["pretraining.csv", "pretraining.png"]
-
-
-@pytest.mark.parametrize(
-    "name", ["notes.txt", "plots/loss.png", "plots/zero_shot.png.png", "sub/report.md"]
-)
-def test_files_beside_a_report_stay(tmp_path, name):
-    write(tmp_path)
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("mine")
-    page.check_folder(epath.Path(tmp_path))
-    write(tmp_path)
-    assert (tmp_path / name).read_text() == "mine"
+    assert all((tmp_path / name).read_text() == "mine" for name in mine)
+    plots = {path.name for path in (tmp_path / "plots").iterdir()}
+    own = {"loss.png", "zero_shot.png.png"}
+    assert plots == {"pretraining.csv", "pretraining.png", *own}
 
 
 def test_pictures_behind_a_link_stay(tmp_path):
@@ -237,11 +232,6 @@ def test_what_a_kill_left_is_accepted_and_a_run_folder_is_not(tmp_path):
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(FileExistsError, match=r"a run folder: it holds metrics\.jsonl"):
         page.check_folder(epath.Path(tmp_path))
-
-
-def test_anchors_are_those_of_github():
-    section = ReportSection("Layers transferred (Figure 2, left)", [])
-    assert section.anchor == "layers-transferred-figure-2-left"
 
 
 def test_missing_results_name_their_command():

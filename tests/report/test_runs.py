@@ -35,15 +35,9 @@ def test_runs_of_each_kind_are_found_at_any_depth(runs):
     assert counts(runs / "zero_shot" / "all") == (0, 0, 1)
 
 
-def test_a_run_counts_once_however_often_it_is_named(runs):
-    assert counts(runs, runs / "pretrain", f"{runs}/../runs/pretrain/small") == (
-        1,
-        1,
-        1,
-    )
-
-
-def test_a_run_counts_once_if_a_link_leads_to_it(runs, tmp_path):
+def test_a_run_counts_once_however_often_it_is_named_or_linked(runs, tmp_path):
+    again = (runs / "pretrain", f"{runs}/../runs/pretrain/small")
+    assert counts(runs, *again) == (1, 1, 1)
     (tmp_path / "linked").symlink_to(runs)
     (runs / "pretrain" / "latest").symlink_to("small")
     assert counts(runs, tmp_path / "linked") == (1, 1, 1)
@@ -57,31 +51,24 @@ def test_an_unfinished_run_has_no_scores_yet(runs):
     assert counts(runs) == (1, 0, 1)
 
 
-def test_folders_without_a_run_are_refused_by_name(runs, tmp_path):
-    with pytest.raises(FileNotFoundError, match="none, which is no folder"):
-        read(tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match="ngram holds neither"):
-        read(runs / "pretrain", runs / "ngram")
-    with pytest.raises(
-        FileNotFoundError, match=r"exported holds .* but config\.json: "
-    ):
-        read(runs / "exported")
-    with pytest.raises(FileNotFoundError, match=r"config\.json, which is no folder"):
-        read(runs / "pretrain" / "small" / "config.json")
-
-
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("place", "said"),
     [
-        ("config.json", {"job": "interventions"}, "but a job 'interventions' without"),
-        ("surprisal.csv", [], "but surprisal.csv: a report shows scores, not tables"),
-        ("results.json", {"config": {"job": "x"}}, "of the job 'x', which is unknown"),
+        ("none", "none, which is no folder"),
+        ("pretrain/small/config.json", r"config\.json, which is no folder"),
+        ("ngram", "ngram holds neither"),
+        ("exported", r"exported holds .* but config\.json: "),
+        ("begun", "but a job 'interventions' without"),
+        ("table", "but surprisal.csv: a report shows scores, not tables"),
+        ("strange", "of the job 'x', which is unknown"),
     ],
 )
-def test_a_folder_of_something_else_says_what_it_is(tmp_path, file, content, said):
-    write_json(tmp_path / "other" / file, content)
-    with pytest.raises(FileNotFoundError, match=f"nor the scores of a study.*{said}"):
-        read(tmp_path / "other")
+def test_a_folder_without_a_run_is_refused_and_says_what_it_is(runs, place, said):
+    write_json(runs / "begun" / "config.json", {"job": "interventions"})
+    write_json(runs / "table" / "surprisal.csv", [])
+    write_json(runs / "strange" / "results.json", {"config": {"job": "x"}})
+    with pytest.raises(FileNotFoundError, match=said):
+        read(runs / "pretrain", runs / place)
 
 
 @pytest.mark.parametrize(

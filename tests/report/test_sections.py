@@ -1,6 +1,5 @@
 """The sections of a report."""
 
-import dataclasses
 import functools
 import json
 import re
@@ -10,6 +9,7 @@ import pytest
 from etils import epath
 from made_up_runs import (
     SESSION,
+    SIZES,
     finished_result,
     write_finished,
     write_json,
@@ -31,6 +31,7 @@ ABLATIONS = "Ablations (Table 5)"
 LAYERS = "Layers transferred (Figure 2, left)"
 ZERO_SHOT = "Zero-shot over updates (Figure 2, right)"
 WEIGHTS = "Weight of the auxiliary objective"
+LSTM = {**SIZES, "kind": "lstm"}
 
 
 def document(*folders):
@@ -57,25 +58,20 @@ def pictures(report, title):
     return [each for each in blocks_of(report, title) if isinstance(each, Picture)]
 
 
-@pytest.fixture
-def report(tmp_path):
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
     """A report on one run of each kind."""
-    write_pretrained(tmp_path / "pretrain" / "small")
-    write_finished(tmp_path / "finetune" / "sst2")
-    write_zero_shot(tmp_path / "zero_shot")
-    return document(tmp_path)
+    folder = tmp_path_factory.mktemp("runs")
+    write_pretrained(folder / "pretrain" / "small")
+    write_finished(folder / "finetune" / "sst2")
+    write_zero_shot(folder / "zero_shot")
+    return document(folder)
 
 
 def test_the_sections_stand_in_order(report):
     """Scores, then curves, and last what they were made of."""
-    assert titles(report) == [
-        TABLES,
-        ZERO_SHOT,
-        "Pre-training",
-        "Models",
-        "Configurations",
-        "Versions",
-    ]
+    last = ["Pre-training", "Models", "Configurations", "Versions"]
+    assert titles(report) == [TABLES, ZERO_SHOT, *last]
     assert [each.folded for each in report.sections[-3:]] == [True, True, False]
     assert "1 pre-trained run, 1 finished fine-tuned run, 1 zero" in report.introduction
     assert "Made on 23 November 2026" in report.introduction
@@ -85,16 +81,9 @@ def test_the_sections_stand_in_order(report):
 def test_pre_training_says_how_well_and_how_fast(report):
     text = text_of(report, "Pre-training")
     row = next(line for line in text.splitlines() if line.startswith("| small |"))
-    assert [cell.strip() for cell in row.split("|")[2:-1]] == [
-        "8 x TPU v5e (Linux x86_64, 112 cores)",
-        "5.125",
-        "8",
-        "8,192",
-        "2 min 0 s",
-        "75.0%",
-        "200",
-        "45.0%",
-    ]
+    hardware = "8 x TPU v5e (Linux x86_64, 112 cores)"
+    numbers = "5.125 | 8 | 8,192 | 2 min 0 s | 75.0% | 200 | 45.0%"
+    assert row == f"| small | {hardware} | {numbers} |"
     (picture,) = pictures(report, "Pre-training")
     assert "small: 5.125" in picture.alt
     (axes,) = picture.draw().axes
@@ -163,10 +152,8 @@ def test_what_was_begun_names_a_command_that_is_accepted(
 def test_table_5_names_the_columns_that_were_begun_and_are_missing(tmp_path):
     for name, values in (("a", {}), ("b", {"transfer_layers": "none"})):
         write_finished(tmp_path / name, "cola", preset="ablations", **values)
-    lstm = write_finished(tmp_path / "l", "cola", init_from="it's", preset="ablations")
-    config = json.loads((lstm / "config.json").read_text())
-    config["model"]["kind"] = "lstm"
-    write_json(lstm / "config.json", config)
+    of_lstm = {"init_from": "it's", "preset": "ablations", "sizes": LSTM}
+    write_finished(tmp_path / "l", "cola", **of_lstm)
     report = document(tmp_path)
     text = text_of(report, ABLATIONS)
     assert "runs for no auxiliary LM in the table above. Made by:" in text
@@ -191,12 +178,9 @@ def test_configurations_are_folded_and_versions_listed(report):
     ]
     assert "| train.num_steps | 8 |" in configurations
     rows = text_of(report, "Versions").splitlines()[2:]
-    assert [row.split("|")[1].strip() for row in rows] == [
-        "this page",
-        "small",
-        "1 fine-tuned run",
-        "zero-shot of runs/pretrain/small",
-    ]
+    named = ["this page", "small", "1 fine-tuned run"]
+    named.append("zero-shot of runs/pretrain/small")
+    assert [row.split("|")[1].strip() for row in rows] == named
     assert "not recorded" in rows[2] and "jax 0.10.2" in rows[3]
 
 
@@ -206,29 +190,6 @@ def test_versions_of_fine_tuned_runs_are_those_of_their_sessions(tmp_path):
     (tmp_path / "other" / "sessions.json").rename(tmp_path / "a" / "sessions.json")
     text = text_of(document(tmp_path / "a"), "Versions")
     assert "| 1 fine-tuned run | gpt1_jax 1.0.0, jax 0.10.2 |" in text
-
-
-def test_kinds_are_named_where_they_differ(tmp_path):
-    write_pretrained(tmp_path / "a")
-    write_pretrained(tmp_path / "b", model__kind="lstm")
-    runs = [read_pretrained(epath.Path(tmp_path / name)) for name in "ab"]
-    assert list(sections.short_names(runs)) == ["a (Transformer)", "b (LSTM)"]
-
-
-@pytest.mark.parametrize(
-    ("paths", "names"),
-    [
-        (["a/small", "b/lstm"], ["small", "lstm"]),
-        (["a/small", "b/small"], ["a/small", "b/small"]),
-        (["a/small", "b/small", "b/c"], ["a/small", "b/small", "b/c"]),
-        ([], []),
-    ],
-)
-def test_names_are_long_enough_to_differ(tmp_path, paths, names):
-    for path in paths:
-        write_pretrained(tmp_path / path)
-    runs = [read_pretrained(epath.Path(tmp_path / path)) for path in paths]
-    assert list(sections.short_names(runs)) == names
 
 
 @pytest.mark.parametrize(
@@ -246,30 +207,36 @@ def test_times_have_suitable_units(tmp_path, seconds, shown):
 
 @pytest.fixture
 def add(tmp_path):
-    """A function that adds a finished run and returns what there is."""
+    """A function that adds a finished run to those that `told` reports."""
 
     def make(*arguments, **values):
         folder = tmp_path / "runs" / str(len(list(tmp_path.glob("runs/*"))))
         write_finished(folder, *arguments, **values)
-        return document(tmp_path / "runs")
 
     return make
 
 
-def test_a_model_of_the_hub_is_named_by_its_address(add):
+@pytest.fixture
+def told(tmp_path):
+    return lambda: document(tmp_path / "runs")
+
+
+def test_a_model_of_the_hub_is_named_by_its_address(add, told):
     """Not by the folder in somebody's cache that it was converted to."""
     commit = "0123456789abcdef" * 2 + "01234567"
     cache = f"/home/me/.cache/gpt1_jax/hub/openai-community--openai-gpt/{commit}"
-    text = text_of(add("sst2", 0.8, init_from=cache, preset="all"), TABLES)
+    add("sst2", 0.8, init_from=cache, preset="all")
+    text = text_of(told(), TABLES)
     address = f"hf://openai-community/openai-gpt@{commit}"
     assert f"### From {address}, a Transformer at step 8" in text
     assert f"--config.init_from={address} " in text and "/.cache/" not in text
 
 
-def test_tables_show_the_spread_over_seeds_beside_the_paper(add):
+def test_tables_show_the_spread_over_seeds_beside_the_paper(add, told):
     for seed, score in enumerate((0.75, 0.8, 0.7)):
         add("sst2", score, seed)
-    text = text_of(add("sst2", 0.6, transfer_layers="none"), TABLES)
+    add("sst2", 0.6, transfer_layers="none")
+    text = text_of(told(), TABLES)
     assert "### From runs/pretrain/small, a Transformer at step 8" in text
     row = "| SST-2 | accuracy | 40 | 75.0 (70.0 to 80.0) | 60.0 | 50.0 | 91.3 | 84.0 |"
     assert row in text
@@ -286,7 +253,7 @@ def of_data(*contents, number=64, n=40):
     }
 
 
-def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
+def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add, told):
     shared = {"custom__text": ("a",), "custom__labels": ("x", "y"), "data__dev": "d"}
     first = {"result": of_data("a", "b"), "data__train": "one.jsonl", **shared}
     for seed in range(2):  # the second read the same from another place
@@ -296,7 +263,8 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
     add("custom", **longer)
     add("custom", **{**first, "result": of_data("c", "b", number=160)})
     edited = {**first, "data__train": "0/one.jsonl", "result": of_data("a", "e")}
-    made = add("custom", **edited)
+    add("custom", **edited)
+    made = told()
     text = text_of(made, "Fine-tuning")
     rows = [line for line in text.splitlines() if line.startswith("| custom")]
     scores = [row for row in rows if " | accuracy | " in row]
@@ -322,10 +290,11 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
     assert "**Average**" not in text
 
 
-def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
+def test_a_report_on_ones_own_runs_is_about_them(add, told, tmp_path):
     """Its title, and no section without content."""
     write_pretrained(tmp_path / "runs" / "pretrain" / "letters")
-    made = add("custom", custom__name="reviews", custom__labels=("x", "y"))
+    add("custom", custom__name="reviews", custom__labels=("x", "y"))
+    made = told()
     assert "reproduction" not in made.introduction
     named = ["Fine-tuning", "Pre-training", "Models", "Configurations", "Versions"]
     assert titles(made) == named
@@ -342,16 +311,17 @@ def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
     assert sections.make_report(runs, "", "today").title == "A reproduction of GPT-1"
 
 
-def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, tmp_path):
+def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, told, tmp_path):
     section = "Fine-tuning over updates"
     own = {"custom__name": "reviews", "custom__labels": ("x", "y")}
-    assert section not in titles(add("custom", **own))
+    add("custom", **own)
+    assert section not in titles(told())
     add("custom", seed=1, **own)
     for number in "01":
         records = [{"step": k, "valid_accuracy": k / 10} for k in (2, 4)]
         lines = "".join(json.dumps(record) + "\n" for record in records)
         (tmp_path / "runs" / number / "metrics.jsonl").write_text(lines)
-    (picture,) = pictures(document(tmp_path / "runs"), section)
+    (picture,) = pictures(told(), section)
     (axes,) = picture.draw().axes
     assert [list(axes.lines[-1].get_xdata()), axes.get_title()] == [[2, 4], "reviews"]
     assert list(axes.lines[-1].get_ydata()) == [20, 40]
@@ -363,12 +333,13 @@ def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, tmp_path):
     assert shown[-1] == ("seed 1", 4, 40)
 
 
-def test_a_score_stands_beside_what_it_has_to_beat_on_the_same_split(add):
+def test_a_score_stands_beside_what_it_has_to_beat_on_the_same_split(add, told):
     test = {"n": 9, "accuracy": 0.6, "f1": 0.55}
     words = {"n": 40, "accuracy": 0.7, "f1": 0.65}
     result = finished_result("custom", 0.75, test=test, bag_of_words=words)
     named = {"custom__name": "reviews", "custom__labels": ("bad", "good")}
-    rows = text_of(add("custom", result=result, **named), "Fine-tuning").split("\n")
+    add("custom", result=result, **named)
+    rows = text_of(told(), "Fine-tuning").split("\n")
     header = "task | start | metric | split | score | majority | bag of words | n"
     assert rows[2] == f"| {header} |"
     rows = [row.removeprefix("| reviews | pre-trained | ") for row in rows]
@@ -377,47 +348,37 @@ def test_a_score_stands_beside_what_it_has_to_beat_on_the_same_split(add):
     assert "accuracy | test | 60.0 | - | - | 9 |" in rows  # as up to version 1.0
     other = {"majority": {"n": 9, "accuracy": 0.4}, "bag_of_words": None}
     named["custom__name"] = "others"
-    made = add("custom", result={**result, "test_baselines": other}, **named)
-    assert "accuracy | test | 60.0 | 40.0 | - | 9 |" in text_of(made, "Fine-tuning")
+    add("custom", result={**result, "test_baselines": other}, **named)
+    text = text_of(told(), "Fine-tuning")
+    assert "accuracy | test | 60.0 | 40.0 | - | 9 |" in text
 
 
-def test_an_origin_that_was_trained_again_in_its_place_is_another(add):
+def test_an_origin_that_was_trained_again_in_its_place_is_another(add, told):
     def of_origin(digest):
         digests = {"origin": digest, "training examples": "a", "dev examples": "b"}
         return finished_result("sst2", 0.75, content_digests=digests)
 
     add(result=of_origin("a" * 64))
-    text = text_of(add(result=of_origin("a" * 64), seed=1), TABLES)
-    assert "a Transformer at step 8\n" in text
-    text = text_of(add(result=of_origin("b" * 64)), TABLES)
+    add(result=of_origin("a" * 64), seed=1)
+    assert "a Transformer at step 8\n" in text_of(told(), TABLES)
+    add(result=of_origin("b" * 64))
+    text = text_of(told(), TABLES)
     for letter in "ab":
         assert f"a Transformer at step 8, content {12 * letter}\n" in text
-
-
-def test_each_origin_has_tables_of_its_own(add):
-    for origin in ("small", "large"):
-        for layers in ("all", "none"):
-            init_from = f"runs/pretrain/{origin}"
-            report = add("cola", 0.1, init_from=init_from, transfer_layers=layers)
-    for section in (TABLES, ABLATIONS):
-        text = text_of(report, section)
-        assert "### From runs/pretrain/small" in text
-        assert "### From runs/pretrain/large" in text
-    text = text_of(report, TABLES)
     assert text.count("Ours is measured on the dev splits") == 1
 
 
-def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add):
+def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add, told):
     """They are a part of each task's; their scores have a table of their own."""
-    before = add("rte", 0.5)
+    add("rte", 0.5)
+    before = told()
     for weight, layers in ((0.5, "all"), (0.0, "all"), (0.5, "1"), (0.5, "none")):
         part = {"data__dir": "a", "tasks": ("rte",), "transfer_layers": layers}
-        after = add("babylm", 0.9, head__aux_lm_weight=weight, **part)
+        add("babylm", 0.9, head__aux_lm_weight=weight, **part)
+    after = told()
     assert titles(after) == ["Fine-tuning", *titles(before)]
-    note = (
-        "The paper's tables and figures leave out 4 fine-tuned runs on BabyLM's data, "
-        "which is a part of each task's."
-    )
+    part = "on BabyLM's data, which is a part of each task's."
+    note = f"The paper's tables and figures leave out 4 fine-tuned runs {part}"
     text = text_of(after, TABLES)
     assert note in text
     assert text.replace(f"\n\n{note}", "") == text_of(before, TABLES)
@@ -426,34 +387,29 @@ def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add):
     assert "| RTE, aux_lm_weight 0.5 | pre-trained |" in scores
 
 
-def test_layers_transferred_are_drawn_and_tabled(add):
-    for layers in "012":
-        report = add("rte", 0.5 + int(layers) / 10, transfer_layers=layers)
-    assert [each.name for each in pictures(report, LAYERS)] == ["layer_transfer"]
-    assert "| 50.0 | 60.0 | 70.0 |" in text_of(report, LAYERS)
-    assert "RACE (dev) rises from about 40 to 60" in text_of(report, LAYERS)
-    for layers in "01":
-        other = {"init_from": "runs/pretrain/large", "transfer_layers": layers}
-        report = add("rte", 0.5, **other)
-    names = [each.name for each in pictures(report, LAYERS)]
-    assert names == ["layer_transfer", "layer_transfer_2"]
-    rows = pictures(report, LAYERS)[0].rows
-    assert list(rows["setting"]) == [0, 1, 2] and list(rows["score"]) == [50, 60, 70]
-
-
-def test_weights_are_drawn_and_tabled(add):
-    for weight in (0.0, 0.5):
-        report = add("rte", 0.5 + weight / 5, head__aux_lm_weight=weight)
-    assert [each.name for each in pictures(report, WEIGHTS)] == ["aux_lm_weight"]
-    assert "50.0 | 60.0 |" in text_of(report, WEIGHTS)
-    assert "74.7 with the auxiliary objective and 75.0 without" in text_of(
-        report, WEIGHTS
-    )
-
-
-def test_what_nothing_is_compared_with_has_no_section(add):
-    report = add("cola", 0.5)
-    assert titles(report) == [TABLES, "Configurations", "Versions"]
+@pytest.mark.parametrize(
+    ("section", "key", "name", "settings", "found"),
+    [
+        (LAYERS, "transfer_layers", "layer_transfer", "012", "RACE (dev) rises from"),
+        (WEIGHTS, "head__aux_lm_weight", "aux_lm_weight", (0.0, 0.5), "over eight t"),
+    ],
+)
+def test_comparisons_are_drawn_and_tabled_beside_what_the_paper_found(
+    add, told, section, key, name, settings, found
+):
+    scores = [50 + 10 * number for number in range(len(settings))]
+    for setting, score in zip(settings, scores, strict=True):
+        add("rte", score / 100, **{key: setting})
+    report = told()
+    assert [each.name for each in pictures(report, section)] == [name]
+    text = text_of(report, section)
+    assert found in text and " | ".join(f"{score:.1f}" for score in scores) in text
+    for setting in settings:
+        add("rte", 0.5, init_from="runs/pretrain/large", **{key: setting})
+    first, second = pictures(told(), section)
+    assert (first.name, second.name) == (name, f"{name}_2")
+    assert list(first.rows["setting"]) == [*map(float, settings)]
+    assert list(first.rows["score"]) == scores
 
 
 # --- fine-tuned runs by origin --------------------------------------------------
@@ -462,24 +418,21 @@ def test_what_nothing_is_compared_with_has_no_section(add):
 @pytest.fixture
 def run(tmp_path):
     """A function from values of the configuration to a finished run."""
-    made = []
 
-    def make(task="sst2", score=0.75, seed=0, kind="transformer", **overrides):
-        folder = tmp_path / str(len(made))
-        write_finished(folder, task, score, seed, **overrides)
-        found = read_finished(epath.Path(folder))
-        config = dataclasses.replace(
-            found.config, model=dataclasses.replace(found.config.model, kind=kind)
-        )
-        made.append(found._replace(config=config))
-        return made[-1]
+    def make(*arguments, tokenizer="", **values):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        write_finished(folder, *arguments, **values)
+        if tokenizer:
+            file = folder / "tokenizer" / "tokenizer.json"
+            write_json(file, {"content_digest": tokenizer})
+        return read_finished(epath.Path(folder))
 
     return make
 
 
 def test_runs_are_grouped_by_origin(run):
     small, large = run(), run(init_from="runs/pretrain/large")
-    lstm = run(init_from="runs/pretrain/lstm", kind="lstm")
+    lstm = run(init_from="runs/pretrain/lstm", sizes=LSTM)
     found = sections.by_origin([small, large, lstm, small])
     assert [len(runs) for runs in found.values()] == [2, 1, 1]
     first, _, last = found
@@ -489,40 +442,19 @@ def test_runs_are_grouped_by_origin(run):
 
 def test_runs_from_scratch_belong_to_each_origin_of_their_architecture(run):
     """Those with the same tokenizer and sizes, whichever folder and step they name."""
-
-    def with_tokenizer(made, digest):
-        file = made.folder / "tokenizer" / "tokenizer.json"
-        write_json(file, {"content_digest": digest})
-        return made
-
-    first, later = run(), run(init_from="runs/pretrain/later")
-    other = run(init_from="runs/pretrain/other")
-    scratch = run(init_from="runs/pretrain/small", transfer_layers="none")
-    for each, digest in ((first, "a"), (later, "a"), (other, "b"), (scratch, "a")):
-        with_tokenizer(each, digest)
+    first = run(tokenizer="a")
+    later = run(tokenizer="a", init_from="runs/pretrain/later")
+    other = run(tokenizer="b", init_from="runs/pretrain/other")
+    scratch = run(tokenizer="a", transfer_layers="none")
     found = sections.by_origin([scratch, first, later, other])
     assert list(found.values()) == [[scratch, first], [scratch, later], [other]]
     ((alone, runs),) = sections.by_origin([scratch]).items()
     assert runs == [scratch]
-    assert alone.heading == (
-        "From scratch, a Transformer with the tokenizer and sizes of "
-        "runs/pretrain/small"
-    )
-    small, large = (
-        made._replace(
-            config=dataclasses.replace(
-                made.config,
-                model=dataclasses.replace(made.config.model, num_layers=layers),
-            )
-        )
-        for made, layers in ((scratch, 2), (first, 4))
-    )
-    assert list(sections.by_origin([small, large]).values()) == [[small], [large]]
-
-
-def test_names_of_origins_are_escaped(run):
-    (origin,) = sections.by_origin([run(init_from="<b>*a*")])
-    assert origin.heading.startswith(r"From \<b\>\*a\*, a")
+    of_tokenizer = "a Transformer with the tokenizer and sizes of runs/pretrain/small"
+    assert alone.heading == f"From scratch, {of_tokenizer}"
+    sizes = {**SIZES, "num_layers": 2}
+    small = run(tokenizer="a", transfer_layers="none", sizes=sizes)
+    assert list(sections.by_origin([small, first]).values()) == [[small], [first]]
 
 
 def test_tables_hold_runs_as_in_the_paper(run):
@@ -544,7 +476,7 @@ def test_only_runs_on_the_most_training_examples_are_kept(run):
 
 def test_a_table_5_holds_one_transformer_and_one_lstm(run):
     small, large = run(), run(init_from="runs/pretrain/large")
-    lstm = run(init_from="runs/pretrain/lstm", kind="lstm")
+    lstm = run(init_from="runs/pretrain/lstm", sizes=LSTM)
     other = run("copa")  # not a column of Table 5
     compared = functools.partial(sections.origins_compared, COMPARISONS["ablations"])
     tables = compared([small, large, lstm, other])
@@ -555,9 +487,10 @@ def test_a_table_5_holds_one_transformer_and_one_lstm(run):
     assert compared([other]) == []
 
 
-def test_names_of_tasks_and_origins_are_escaped(add):
+def test_names_of_tasks_and_origins_are_escaped(add, told):
     for task, layers in (("<i>", "all"), ("<i>", "1"), ("cola", "all")):
-        report = add(task, init_from="a|b", transfer_layers=layers)
+        add(task, init_from="a|b", transfer_layers=layers)
+    report = told()
     assert r"### From a\|b" in text_of(report, LAYERS)
     for section in (TABLES, LAYERS):
         assert r"| \<i\> | accuracy |" in text_of(report, section)
@@ -568,9 +501,19 @@ def test_names_of_tasks_and_origins_are_escaped(add):
 # --- configurations --------------------------------------------------------------
 
 
-def test_only_values_that_differ_from_the_preset_are_listed(tmp_path):
-    write_pretrained(tmp_path / "a", seed=3, data__source="text", data__train="<b>|*")
-    config = read_pretrained(epath.Path(tmp_path / "a")).config
+@pytest.fixture
+def configured(tmp_path):
+    """A function from values to the configuration of a pre-trained run."""
+
+    def make(**values):
+        write_pretrained(tmp_path / "a", **values)
+        return read_pretrained(epath.Path(tmp_path / "a")).config
+
+    return make
+
+
+def test_only_values_that_differ_from_the_preset_are_listed(configured):
+    config = configured(seed=3, data__source="text", data__train="<b>|*")
     assert sections.changed_values(config) == {
         "seed": 3,
         "train.num_steps": 8,
@@ -584,60 +527,49 @@ def test_only_values_that_differ_from_the_preset_are_listed(tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["no such", "", "__import__"])
-def test_an_unknown_preset_is_compared_with_the_default(tmp_path, preset):
-    write_pretrained(tmp_path / "a", preset=preset)
-    config = read_pretrained(epath.Path(tmp_path / "a")).config
-    assert sections.changed_values(config)["model.num_layers"] == 4  # 12 by default
+def test_an_unknown_preset_is_compared_with_the_default(configured, preset):
+    changed = sections.changed_values(configured(preset=preset))
+    assert changed["model.num_layers"] == 4  # 12 by default
 
 
-def test_fine_tuned_runs_that_are_alike_share_a_line(tmp_path):
-    for number, (task, seed, rate) in enumerate(
-        [("sst2", 0, 1e-4), ("sst2", 1, 1e-4), ("cola", 0, 1e-4), ("cola", 0, 2e-4)]
-    ):
-        write_finished(
-            tmp_path / str(number), task, seed=seed, optimizer__learning_rate=rate
-        )
-    text = sections.describe_configs(
-        [read_finished(epath.Path(tmp_path / str(k))).config for k in range(4)]
-    )
-    groups, shared = text.split("\n\nAll of them:\n\n")
-    assert groups.splitlines()[0] == "| tasks (seeds) | optimizer.learning_rate |"
-    assert groups.splitlines()[2:] == [
-        "| sst2 (0, 1); cola (0) | 0.0001 |",
-        "| cola (0) | 0.0002 |",
+def test_fine_tuned_runs_that_are_alike_share_a_line(run):
+    of_runs = [
+        ("sst2", 0, 1e-4),
+        ("sst2", 1, 1e-4),
+        ("cola", 0, 1e-4),
+        ("cola", 0, 2e-4),
     ]
+    configs = [
+        run(task, seed=seed, optimizer__learning_rate=rate).config
+        for task, seed, rate in of_runs
+    ]
+    text = sections.describe_configs(configs)
+    groups, shared = text.split("\n\nAll of them:\n\n")
+    header, _, *lines = groups.splitlines()
+    assert header == "| tasks (seeds) | optimizer.learning_rate |"
+    assert lines == ["| sst2 (0, 1); cola (0) | 0.0001 |", "| cola (0) | 0.0002 |"]
     assert "| init_from | runs/pretrain/small |" in shared
     assert "num_layers" not in text and "suite." not in text
 
 
-def test_a_value_of_the_file_is_listed_beside_one_that_differs(tmp_path):
-    for number, weight in enumerate([0.5, 0.0]):  # 0.5 is the file's
-        write_finished(tmp_path / str(number), "sst2", head__aux_lm_weight=weight)
-    text = sections.describe_configs(
-        [read_finished(epath.Path(tmp_path / str(k))).config for k in range(2)]
-    )
+def test_a_value_of_the_file_is_listed_beside_one_that_differs(run):
+    weights = (0.5, 0.0)  # 0.5 is the file's
+    configs = [run(head__aux_lm_weight=weight).config for weight in weights]
+    text = sections.describe_configs(configs)
     assert text.splitlines()[2:4] == ["| sst2 (0) | 0.5 |", "| sst2 (0) | 0.0 |"]
 
 
-def test_a_run_with_the_values_of_the_file_says_so(tmp_path):
-    given = {"train__num_steps": 1500, "optimizer__warmup_steps": 150}
-    write_pretrained(tmp_path / "a", **given)
-    config = read_pretrained(epath.Path(tmp_path / "a")).config
-    assert sections.describe_config(config).endswith(
-        "All values are those of the file."
-    )
+def test_a_run_with_the_values_of_the_file_says_so(configured):
+    config = configured(train__num_steps=1500, optimizer__warmup_steps=150)
+    assert sections.describe_config(config).endswith("are those of the file.")
 
 
-def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add):
+def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add, told):
     own = {"custom__name": "reviews", "custom__labels": ("x", "y")}
     for number, layers in enumerate(("0", "1", "all", "none")):
-        made = add("custom", 0.5 + number / 10, transfer_layers=layers, **own)
-    lines = text_of(made, "Fine-tuning").split("\n")
+        add("custom", 0.5 + number / 10, transfer_layers=layers, **own)
+    lines = text_of(told(), "Fine-tuning").split("\n")
     rows = [line.split(" | ") for line in lines if "| reviews" in line]
     scores = {row[1]: row[4] for row in rows if row[2] == "accuracy"}
-    assert scores == {
-        "0 of 4 layers": "50.0",
-        "1 of 4 layers": "60.0",
-        "from scratch": "80.0",
-        "pre-trained": "70.0",
-    }
+    few = {"0 of 4 layers": "50.0", "1 of 4 layers": "60.0"}
+    assert scores == {**few, "from scratch": "80.0", "pre-trained": "70.0"}

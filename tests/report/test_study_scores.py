@@ -50,9 +50,16 @@ def curves(steps, run="Transformer", is_baseline=False, tasks=TASKS):
     )
 
 
+def drawn(scores, guides=(), **ways):
+    """The figure, of which there is a picture."""
+    figure = draw_scores(scores, "task", "points", guides, **ways)
+    assert png(figure).startswith(b"\x89PNG")
+    return figure
+
+
 def both(ours, theirs):
     """The figure of a run and a baseline."""
-    return draw_scores(pd.concat([ours, theirs]), "task", "score", [0])
+    return drawn(pd.concat([ours, theirs]), [0])
 
 
 def lines(figure):
@@ -73,6 +80,11 @@ def test_the_long_table_has_a_row_for_each_score_of_each_step():
     assert table.to_dict("records") == [
         {**same, "step": 8, "at": "step 8", "score": 50.0, "error": 2.0},
         {**same, "step": 1200, "at": "step 1,200", "score": 75.0, "error": 2.0},
+    ]
+    assert scores_table(table, ["task", "n"]).splitlines() == [
+        "| task | n | step 8 | step 1,200 |",
+        "| --- | ---: | ---: | ---: |",
+        "| a | 40 | 50.0 ± 2.0 | 75.0 ± 2.0 |",
     ]
 
 
@@ -97,21 +109,18 @@ def test_one_run_on_two_sets_is_told_apart_by_their_names():
 # --- the table --------------------------------------------------------------------
 
 
-def test_the_table_has_a_line_for_each_group_and_a_column_for_each_step():
-    table = long_table([run("runs/x", {8: 0.5, 1200: 0.75})], rows)
-    header, rule, line = scores_table(table, ["task", "n"]).splitlines()
-    assert header == "| task | n | step 8 | step 1,200 |"
-    assert rule == "| --- | ---: | ---: | ---: |"
-    assert line == "| a | 40 | 50.0 ± 2.0 | 75.0 ± 2.0 |"
-
-
-def test_published_scores_have_a_column_without_a_step():
-    table = long_table([run("x", {8: 0.5}), run("y", {8: 0.25})], rows)
-    published = [{"run": "GPT-2", "task": "a", "n": 40, "score": 99.4}]
-    table = scores_table(with_published(table, published), ["task", "n"])
-    header, _, line = table.splitlines()
-    assert header == "| task | n | x, step 8 | y, step 8 | GPT-2 |"
-    assert line == "| a | 40 | 50.0 ± 2.0 | 25.0 ± 2.0 | 99.4 |"
+def test_what_is_missing_is_a_dash_and_published_scores_have_no_step():
+    """Names are escaped, once."""
+    runs = [run("x&<i>", {8: 0.5, 9: 0.5}), run("y", {8: 0.25})]
+    table = long_table(runs, rows)
+    table.loc[2, "task"] = "<b>"
+    published = [{"run": "GPT-2", "task": "a", "score": 99.4}]
+    table = scores_table(with_published(table, published), ["task"])
+    header, _, first, second = table.splitlines()
+    ours = r"x\&\<i\>, step 8 | x\&\<i\>, step 9 | y, step 8"
+    assert header == f"| task | {ours} | GPT-2 |"
+    assert first == "| a | 50.0 ± 2.0 | 50.0 ± 2.0 | - | 99.4 |"
+    assert second == r"| \<b\> | - | - | 25.0 ± 2.0 | - |"
 
 
 def test_many_steps_of_several_runs_have_a_table_for_each_run():
@@ -122,23 +131,6 @@ def test_many_steps_of_several_runs_have_a_table_for_each_run():
     assert parts[0] == "**x**" and parts[2] == r"**y\|**"
     header = "| task | step 1 | step 2 | step 3 | step 4 | step 5 | GPT-2 |"
     assert parts[1].splitlines()[0] == second.splitlines()[0] == header
-
-
-def test_what_is_missing_is_a_dash():
-    runs = [run("x", {8: 0.5, 9: 0.5}), run("y", {8: 0.25})]
-    table = long_table(runs, rows)
-    table.loc[2, "task"] = "b"
-    *_, first, second = scores_table(table, ["task"]).splitlines()
-    assert first == "| a | 50.0 ± 2.0 | 50.0 ± 2.0 | - |"
-    assert second == "| b | - | - | 25.0 ± 2.0 |"
-
-
-def test_all_names_in_the_table_are_escaped_once():
-    table = long_table([run("a&<i>", {8: 0.5}), run("b|", {8: 0.5})], rows)
-    table["task"] = "<b>"
-    text = scores_table(table, ["task"])
-    assert r"a\&\<i\>, step 8" in text and r"b\|, step 8" in text
-    assert r"| \<b\> |" in text
 
 
 @pytest.mark.parametrize("error", [0.0, math.nan])
@@ -167,8 +159,7 @@ def test_runs_that_differ_by_seed_are_their_mean_with_its_spread():
 
 
 def test_each_group_has_a_curve_with_its_scores_and_errors():
-    figure = draw_scores(curves([100, 1000, 10000]), "task", "points")
-    assert png(figure).startswith(b"\x89PNG")
+    figure = drawn(curves([100, 1000, 10000]))
     (axes,) = figure.axes
     for number, container in enumerate(axes.containers):
         line, _, (bars,) = container.lines
@@ -185,11 +176,10 @@ def test_each_group_has_a_curve_with_its_scores_and_errors():
 
 def test_the_baseline_is_dashed_in_the_colours_of_the_groups():
     figure = both(curves(TEN), curves(TEN[::3], "LSTM", is_baseline=True))
-    assert png(figure).startswith(b"\x89PNG")
-    drawn = {line.get_linestyle(): [] for line in lines(figure)}
-    for line in lines(figure):
-        drawn[line.get_linestyle()].append(line)
-    ours, theirs = drawn["-"], drawn["--"]
+    ours, theirs = (
+        [line for line in lines(figure) if line.get_linestyle() == style]
+        for style in ("-", "--")
+    )
     for read in ("get_color", "get_marker"):
         values = [[getattr(line, read)() for line in each] for each in (ours, theirs)]
         assert values[0] == values[1] and len(set(values[0])) == 3
@@ -205,7 +195,7 @@ def test_the_baseline_is_dashed_in_the_colours_of_the_groups():
 def test_a_single_group_has_its_runs_in_colours():
     table = pd.concat([curves([1, 10], name, tasks=["a"]) for name in ("x", "y")])
     table.loc[table["run"] == "y", "is_baseline"] = True
-    figure = draw_scores(table, "task", "points", panels=True)
+    figure = drawn(table, panels=True)
     assert len(figure.axes) == 1 and legends(figure) == [["x", "y"]]
     assert len({line.get_color() for line in lines(figure)}) == 2
 
@@ -217,8 +207,7 @@ def test_panels_have_a_group_each_and_published_scores_as_levels():
         for task in TASKS
     ]
     table = with_published(curves(TEN), published)
-    figure = draw_scores(table, "task", "points", [0.5], panels=True)
-    assert png(figure).startswith(b"\x89PNG")
+    figure = drawn(table, [0.5], panels=True)
     axes = [each for each in figure.axes if each.get_visible()]
     assert [each.get_title() for each in axes] == list(TASKS)
     for each in axes:
@@ -231,8 +220,7 @@ def test_panels_have_a_group_each_and_published_scores_as_levels():
 
 
 def test_one_step_is_a_row_of_points_for_each_group():
-    figure = draw_scores(curves([3000]), "task", "points", [0])
-    assert png(figure).startswith(b"\x89PNG")
+    figure = drawn(curves([3000]), [0])
     (axes,) = figure.axes
     assert texts(axes.get_yticklabels()) == list(TASKS) and axes.yaxis_inverted()
     (line,) = lines(figure)
@@ -242,41 +230,21 @@ def test_one_step_is_a_row_of_points_for_each_group():
     np.testing.assert_allclose(segments[0][:, 0], [0.05, 0.15])
     assert legends(figure) == [["Transformer, step 3,000"]]
     assert axes.get_xlabel() == "points"
-
-
-def test_one_step_of_two_runs_is_two_points_a_row():
     figure = both(curves([3000]), curves([2000], "LSTM", is_baseline=True))
-    assert png(figure).startswith(b"\x89PNG")
     places = [list(line.get_ydata()) for line in lines(figure)]
     np.testing.assert_allclose(places, [[-0.1, 0.9, 1.9], [0.1, 1.1, 2.1]])
     assert [line.get_markerfacecolor() == "none" for line in lines(figure)] == [0, 1]
     assert legends(figure) == [["Transformer, step 3,000", "LSTM, step 2,000"]]
 
 
-def test_step_0_of_a_converted_run_is_a_level():
-    figure = both(curves([10, 100]), curves([0], r"$\frac$", is_baseline=True))
-    assert png(figure).startswith(b"\x89PNG")
-    (axes,) = figure.axes
+@pytest.mark.parametrize("steps", [[10, 100], [0, 1], [0, 1, 10, 100]])
+def test_step_0_has_its_place_and_of_a_converted_run_is_a_level(steps):
+    axes = both(curves(steps), curves([0], r"$\frac$", is_baseline=True)).axes[0]
     levels = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in levels] == [0.1, 0.2, 0.1 * 3]
     assert len(axes.containers) == 3
-    assert texts(axes.get_xticklabels()) == ["10", "100"]
-
-
-@pytest.mark.parametrize("steps", [[0, 1], [0, 1, 10, 100]])
-def test_step_0_of_a_run_of_milestones_has_its_place(steps):
-    figure = both(curves(steps), curves([0], "LSTM", is_baseline=True))
-    assert png(figure).startswith(b"\x89PNG")
-    (axes,) = figure.axes
-    for line in lines(figure):
-        np.testing.assert_allclose(line.get_xdata().astype(float), steps)
-    assert len(lines(figure)) == 3  # the baseline is a level
-    assert axes.transData.transform((0, 0))[0] < axes.transData.transform((1, 0))[0]
+    for each in axes.containers:
+        np.testing.assert_allclose(each.lines[0].get_xdata().astype(float), steps)
     assert texts(axes.get_xticklabels()) == [str(step) for step in steps]
-
-
-def test_steps_of_the_baseline_alone_are_a_line_beside_points():
-    figure = both(curves([100]), curves([10, 100], "LSTM", is_baseline=True))
-    assert png(figure).startswith(b"\x89PNG")
-    assert sorted(len(line.get_xdata()) for line in lines(figure)) == [1, 1, 1, 2, 2, 2]
-    assert figure.axes[0].get_xscale() == "log"
+    places = [axes.transData.transform((step, 0))[0] for step in steps]
+    assert places == sorted(set(places))
