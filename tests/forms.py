@@ -16,11 +16,21 @@ def with_gradients(function, weights, *arguments):
     return value, *pullback(weights.astype(value.dtype))
 
 
-def assert_near(actual, expected, tolerance):
-    """As near as `tolerance`, times the largest number where that exceeds one."""
+def kept(function, *arguments):
+    """The shapes of the arrays that a function keeps for its backward pass."""
+    backward = jax.eval_shape(lambda *given: jax.vjp(function, *given)[1], *arguments)
+    return jax.tree.leaves(backward)
+
+
+def assert_near(actual, expected, tolerance, scaled=True):
+    """As near as `tolerance`; if scaled, times the largest number where it exceeds one.
+
+    Arrays may be bfloat16.
+    """
     for ours, theirs in zip(actual, expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        largest = max(1.0, float(np.abs(theirs).max()))
+        ours, theirs = (np.asarray(x, np.float32) for x in (ours, theirs))
+        largest = max(1.0, float(np.abs(theirs).max())) if scaled else 1.0
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * largest)
 
 

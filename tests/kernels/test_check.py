@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.kernels import attention_gpu, check, layer_norm_gpu
+from gpt1_jax.kernels import attention_gpu, layer_norm_gpu
 from gpt1_jax.kernels.check import AttentionCheck, LayerNormCheck
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.ops.dropout import num_hashes
@@ -134,14 +134,6 @@ def test_a_form_that_gives_two_results_is_refused():
 
     why = attention(training=False).why_not(unsteady)
     assert why == "it gave two results for the same input"
-
-
-def test_a_tpu_compiles_no_blocks(monkeypatch):
-    """They would take it half a minute."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    monkeypatch.setattr(check, "causal_attention", lambda *_: pytest.fail("blocks"))
-    scoring = AttentionCheck((2, 9, 2, 8), "float32", RATE, training=False)
-    assert scoring.why_not(causal_attention) == ""
 
 
 def test_what_only_scores_needs_no_masks_and_no_gradients():

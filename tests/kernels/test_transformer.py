@@ -1,6 +1,5 @@
 """The Transformer with kernels in the place of the formulas."""
 
-import warnings
 from types import SimpleNamespace
 
 import jax
@@ -13,11 +12,11 @@ from gpt1_jax.ops.dropout import step_noise
 
 
 @pytest.mark.slow
-def test_kernels_change_no_loss_and_no_gradient(monkeypatch, tiny_model_config):
+def test_kernels_change_no_loss_and_no_gradient(monkeypatch, tiny):
     """Those for a GPU, interpreted: logits and gradients are the plain forms'."""
     tokens, noise = random_tokens(), step_noise(0, np.int32(0), 4)
-    params = drawn_params(tiny_model_config())
-    expected = observe(tiny_model_config(), params, tokens, noise)
+    params = drawn_params(tiny())
+    expected = observe(tiny(), params, tokens, noise)
     device = SimpleNamespace(compute_capability="9.0", device_kind="H100")
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -29,10 +28,8 @@ def test_kernels_change_no_loss_and_no_gradient(monkeypatch, tiny_model_config):
     ours = attention_gpu.attention, layer_norm_gpu.residual_layer_norm
     monkeypatch.setattr(attention_gpu, "attention", noted(ours[0]))
     monkeypatch.setattr(layer_norm_gpu, "residual_layer_norm", noted(ours[1]))
-    fused = tiny_model_config(attention_form="fused", layer_norm_form="fused")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # of kernels that are not there
-        actual = observe(fused, params, tokens, noise)
+    fused = tiny(attention_form="fused", layer_norm_form="fused")
+    actual = observe(fused, params, tokens, noise)
     assert called == {*ours}
     pairs = zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True)
     for theirs, ours in pairs:

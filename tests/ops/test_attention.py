@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from forms import assert_near, mean_errors, with_gradients
+from forms import assert_near, kept, mean_errors, with_gradients
 
 from gpt1_jax.ops.attention import (
     attention_probs,
@@ -114,17 +114,13 @@ def test_blocked_form_in_bfloat16_is_as_exact_as_the_plain_one():
 
 def test_blocked_form_keeps_no_square_array_for_the_backward_pass():
     """What is kept grows with T, not with its square."""
-    kept = {}
+    sizes = {}
     for seq_len in (256, 512):
-        parts = random_qkv(0, (1, seq_len, 1, 4))
-        noise = step_noise(0, jnp.int32(3), 1)
-        backward = jax.eval_shape(
-            lambda *parts: jax.vjp(lambda *p: attend(*p, 0.1, noise), *parts)[1],  # noqa: B023
-            *parts,
-        )
-        kept[seq_len] = sum(leaf.size for leaf in jax.tree.leaves(backward))
-    assert kept[512] < 2.1 * kept[256]
-    assert kept[512] < 512 * 512 / 4
+        noise, parts = step_noise(0, jnp.int32(3), 1), random_qkv(0, (1, seq_len, 1, 4))
+        form = functools.partial(attend, rate=0.1, noise=noise)
+        sizes[seq_len] = sum(leaf.size for leaf in kept(form, *parts))
+    assert sizes[512] < 2.1 * sizes[256]
+    assert sizes[512] < 512 * 512 / 4
 
 
 @pytest.mark.parametrize("length", [60, 140])  # one block and two
@@ -141,8 +137,7 @@ def test_the_first_tokens_are_masked_as_in_the_longer_sequence(length):
 
     qkv, weights = random_qkv(shape=whole), random_qkv(1, (2, length, 2, 8))[0]
     found, expected = (with_gradients(f, weights, *qkv) for f in (alone, within))
-    for actual, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(actual, other, atol=2e-5)
+    assert_near(found, expected, 2e-5, scaled=False)
 
 
 # --- with a cache -------------------------------------------------------------
@@ -168,11 +163,11 @@ def test_cached_attention_equals_that_over_the_whole_sequence(parts, dtype):
         memory = in_lanes(memory, dtype)
         assert memory.keys.shape == (96, 4, 6)  # whole blocks of places
     error = 2e-2 if dtype == "bfloat16" else 2e-6  # of probabilities and results
-    cached, kept = jax.jit(cached_attention), memory.keys.dtype
+    cached, stored = jax.jit(cached_attention), memory.keys.dtype
     for start, stop in parts:
         new = (x[:, start:stop] for x in placed)
         found, memory = cached(*new, memory, jnp.int32(start), padding)
-        assert memory.keys.dtype == kept
+        assert memory.keys.dtype == stored
         for n, places in enumerate(padding):
             first = max(start, places)
             np.testing.assert_allclose(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from collectives import collectives
+from forms import assert_near, kept, with_gradients
 
 from gpt1_jax.config.sections import DropoutRate
 from gpt1_jax.errors import UserError
@@ -169,8 +170,8 @@ def test_dropout_keeps_a_share_of_one_minus_rate(rate):
 
 def test_dropout_scale_is_the_inverse_of_the_realised_keep_probability():
     noise = step_noise(0, jnp.int32(0), 8)
-    kept = np.unique(dropout(jnp.ones((8, 512)), 0.1, noise, 0))
-    assert kept.tolist() == [0.0, np.float32(2**16 / (2**16 - 6554))]
+    scales = np.unique(dropout(jnp.ones((8, 512)), 0.1, noise, 0))
+    assert scales.tolist() == [0.0, np.float32(2**16 / (2**16 - 6554))]
     threshold = 6554  # of all 2**16 equally likely values, those from here on are kept
     bits = np.asarray(random_bits(site_words(noise, 0), noise.rows, (512,)))
     np.testing.assert_array_equal(
@@ -186,8 +187,8 @@ def test_dropout_at_the_largest_rate_keeps_one_element_in_65536():
     within("rate", rate)
     with pytest.raises(UserError, match=r"rate=0\.999993 must lie in .* 0\.99999\]"):
         within("rate", 0.999993)  # rounds to 1
-    kept = np.asarray(dropout(jnp.ones((16, 2**16)), rate, step_noise(0, 0, 16), 0))
-    assert set(np.unique(kept)) == {0, 2**16}
+    found = np.asarray(dropout(jnp.ones((16, 2**16)), rate, step_noise(0, 0, 16), 0))
+    assert set(np.unique(found)) == {0, 2**16}
 
 
 def test_dropout_scales_bfloat16_in_float32():
@@ -197,8 +198,8 @@ def test_dropout_scales_bfloat16_in_float32():
     y = dropout(x, 0.1, noise, 0)
     assert y.dtype == jnp.bfloat16
     expected = (np.asarray(x, np.float32) * np.float32(1 / KEEP)).astype(jnp.bfloat16)
-    kept = np.asarray(y) != 0
-    np.testing.assert_array_equal(np.asarray(y)[kept], expected[kept])
+    survive = np.asarray(y) != 0
+    np.testing.assert_array_equal(np.asarray(y)[survive], expected[survive])
 
 
 def random_array(*shape, seed=0):
@@ -244,37 +245,26 @@ def test_dropout_stores_no_mask_for_the_backward_pass():
     noise = step_noise(0, jnp.int32(0), 4)
     x = jnp.ones((4, 64, 64))
 
-    def residual_sizes(drop):
-        kept = jax.eval_shape(lambda x: jax.vjp(drop, x)[1], x)
-        return [leaf.size for leaf in jax.tree.leaves(kept)]
-
-    kept = residual_sizes(lambda x: dropout_module.dropout(x, 0.1, noise, 0))
-    assert sum(kept) <= 16  # the key and the row numbers
+    leaves = kept(lambda x: dropout_module.dropout(x, 0.1, noise, 0), x)
+    assert sum(leaf.size for leaf in leaves) <= 16  # the key and the row numbers
     words = site_words(noise, 0)
-    kept = residual_sizes(lambda x: plain_dropout(x, words, noise.rows, 0.1))
-    assert max(kept) >= x.size, "this test sees no residuals"
+    leaves = kept(lambda x: plain_dropout(x, words, noise.rows, 0.1), x)
+    assert max(leaf.size for leaf in leaves) >= x.size, "this test sees nothing"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_dropout_equals_the_plain_form(dtype):
     """To the bit, its gradient too."""
     noise = step_noise(0, jnp.int32(0), 4)
-    x = random_array(4, 5, 6).astype(jnp.dtype(dtype))
-
-    @jax.jit
-    def both(x, grad, noise):
-        words = site_words(noise, 7)
-        forms = (
+    x, words = random_array(4, 5, 6).astype(jnp.dtype(dtype)), site_words(noise, 7)
+    found, expected = (
+        with_gradients(form, x[::-1], x)
+        for form in (
             lambda x: dropout_module.dropout(x, 0.3, noise, 7),
             lambda x: plain_dropout(x, words, noise.rows, 0.3),
         )
-        pairs = (jax.vjp(form, x) for form in forms)
-        return [(value, vjp(grad)[0]) for value, vjp in pairs]
-
-    (value, gradient), (plain, plain_gradient) = both(x, x[::-1], noise)
-    np.testing.assert_array_equal(value, plain)
-    assert gradient.dtype == dtype
-    np.testing.assert_array_equal(gradient, plain_gradient)
+    )
+    assert_near(found, expected, 0)
 
 
 def test_dropout_over_eight_devices_equals_one_device():
@@ -285,10 +275,9 @@ def test_dropout_over_eight_devices_equals_one_device():
     noise = step_noise(0, jnp.int32(9), 16)
 
     def value_and_gradient(x, noise):
-        y, vjp = jax.vjp(lambda x: dropout(x, 0.3, noise, 4), x)
-        return y, vjp(jnp.cos(x))[0]
+        return with_gradients(lambda x: dropout(x, 0.3, noise, 4), jnp.cos(x), x)
 
-    expected = jax.jit(value_and_gradient)(x, noise)
+    expected = value_and_gradient(x, noise)
     sharded = jax.jit(
         value_and_gradient,
         in_shardings=(rows, Noise(whole, rows)),
@@ -298,8 +287,7 @@ def test_dropout_over_eight_devices_equals_one_device():
     assert not collectives(sharded), "devices exchange nothing"
     actual = sharded(x, noise)
     assert len(actual[0].sharding.device_set) == 8
-    for ours, theirs in zip(actual, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_near(actual, expected, 0)
 
 
 def test_dropout_without_noise_or_rate_is_the_identity():

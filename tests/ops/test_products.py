@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from collectives import collectives
-from forms import take_branches_of, with_gradients
+from forms import assert_near, kept, take_branches_of, with_gradients
 
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.products import (
@@ -31,19 +31,15 @@ BOTH_FORMS = pytest.mark.parametrize("form", [matmul, plain_matmul])
 
 
 @BOTH_FORMS
-def test_matmul_of_bfloat16_sums_in_float32(form):
+def test_matmul_rounds_its_operands_and_sums_in_float32(form):
+    one_and_a_bit = jnp.full((1, 1), 1 + 2**-10)
+    for dtype, expected in (("float32", 1 + 2**-10), ("bfloat16", 1.0)):
+        product = form(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype(dtype))
+        assert product.item() == expected
     ones = jnp.ones((1, 257))
     summed = form(ones, ones.T, jnp.dtype("bfloat16"))
     assert summed.dtype == jnp.float32
     assert summed.item() == 257.0  # bfloat16 has 256 and 258
-
-
-@BOTH_FORMS
-def test_matmul_rounds_its_operands_to_the_dtype(form):
-    one_and_a_bit = jnp.full((1, 1), 1 + 2**-10)
-    exact = form(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype("float32"))
-    rounded = form(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype("bfloat16"))
-    assert (exact.item(), rounded.item()) == (1 + 2**-10, 1.0)
 
 
 def matmul_problem():
@@ -124,25 +120,21 @@ def test_dense_equals_the_plain_form(platform, dtype, activation, monkeypatch):
     )
     # Autodiff rounds the kernel's gradient, of up to 27, to bfloat16.
     tolerance = 5e-5 if dtype == jnp.float32 else 2**-3
-    for ours, theirs in zip(actual, expected, strict=True):
-        assert ours.dtype == theirs.dtype
-        np.testing.assert_allclose(
-            np.asarray(ours, np.float32), np.asarray(theirs, np.float32), atol=tolerance
-        )
+    assert_near(actual, expected, tolerance, scaled=False)
 
 
 def test_dense_keeps_one_array_for_its_activation():
     """And its input; autodiff keeps results in between."""
     x, kernel, weight = matmul_problem()
-
-    def kept(form):
-        def layer(x):
-            return form(x, kernel, np.ones(24), jnp.dtype("float32"), gelu)
-
-        backward = jax.eval_shape(lambda x: jax.vjp(layer, x)[1], x)
-        return sum(leaf.shape == weight.shape for leaf in jax.tree.leaves(backward))
-
-    assert (kept(dense), kept(plain_dense) > 1) == (1, True)
+    bias, dtype = np.ones(24), jnp.dtype("float32")
+    ours, plain = (
+        [leaf.shape for leaf in kept(form, x)].count(weight.shape)
+        for form in (
+            lambda x: dense(x, kernel, bias, dtype, gelu),
+            lambda x: plain_dense(x, kernel, bias, dtype, gelu),
+        )
+    )
+    assert ours == 1 < plain
 
 
 @pytest.mark.parametrize(
@@ -153,15 +145,10 @@ def test_a_gpu_adds_the_bias_in_the_dtype_of_the_product(platform, dtype):
     """Lowered ahead of time, both passes; the sum is kept, and formed once."""
     x, kernel, weight = matmul_problem()
     x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
-
-    def both(x, kernel, bias, weight):
-        layer = functools.partial(
-            dense, dtype=jnp.dtype("bfloat16"), activation=jnp.sin
-        )
-        value, vjp = jax.vjp(lambda x, k, b: layer(x, k, b), x, kernel, bias)
-        return value, vjp(weight)
-
-    traced = jax.jit(both).trace(x, kernel, jnp.ones(24), weight)
+    layer = functools.partial(dense, dtype=x.dtype, activation=jnp.sin)
+    traced = with_gradients.trace(
+        lambda *given: layer(*given), weight, x, kernel, jnp.ones(24)
+    )
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert re.findall(r"stablehlo\.add .*<4x50x24x(\w+)>", text) == [dtype]
 
