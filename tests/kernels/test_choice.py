@@ -158,9 +158,12 @@ def test_attention_of_another_rule_has_no_kernels(model, monkeypatch, form):
         assert choice.kernels_here("attention", (2, 128, 4, 64), "float32") is None
 
 
-def test_a_run_goes_on_with_its_forms_or_says_why_not(model, made_up):
+def test_a_run_goes_on_with_its_forms(model, made_up):
     for before in (USUAL, FUSED, {**USUAL, "attention": "plain"}):
         assert form_names(choose(model, before)[1]) == before
+
+
+def test_a_run_that_cannot_go_on_with_its_forms_says_so(model, made_up):
     made_up(attention=wrong)
     _, found = choose(model, FUSED)
     assert found["attention"]["form"] == "blocked"
