@@ -9,6 +9,7 @@ there, and what is not.
 """
 
 import ast
+import functools
 import re
 import shutil
 import sys
@@ -40,6 +41,7 @@ _ELSEWHERE = re.compile(
 # --- the package --------------------------------------------------------------------
 
 
+@functools.cache
 def module_paths() -> dict[str, Path]:
     """The modules of the package by their dotted names, without "gpt1_jax."."""
     paths = {}
@@ -136,14 +138,21 @@ def _is_name(node: ast.AST) -> bool:
     return isinstance(node, ast.Name)
 
 
-def _used(node: ast.AST) -> set[str]:
+@functools.cache
+def _used(node: ast.AST) -> frozenset[str]:
     """Names that a statement uses; of a test or fixture, also those of fixtures."""
-    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-    names |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
-    for each in ast.walk(node):  # @pytest.mark.usefixtures("name")
-        if isinstance(each, ast.Constant) and isinstance(each.value, str):
-            names.add(each.value)
-    return names
+    names = set()
+    for each in ast.walk(node):
+        match each:
+            # The last: @pytest.mark.usefixtures("name")
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.Constant(value=str(name)):
+                names.add(name)
+    return frozenset(names)
+
+
+@functools.cache
+def _imported(node: ast.AST) -> frozenset[str]:
+    return frozenset(imported(node))
 
 
 def core_tests(core: set[str]) -> dict[Path, str]:
@@ -186,7 +195,7 @@ def _needing_more(files, core, dropped):
         for name, node in file.defined.items():
             used, text = _used(node), file.source(node)
             names = {file.imports[each] for each in used if each in file.imports}
-            names |= set(imported(node)) | set(re.findall(r"gpt1_jax\.[\w.]+", text))
+            names |= _imported(node) | set(re.findall(r"gpt1_jax\.[\w.]+", text))
             if (
                 _ELSEWHERE.search(text)
                 or any(_is_outside(each, core, modules) for each in names)

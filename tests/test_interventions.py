@@ -6,17 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import LSTM, drawn_params, flat_params
+from tiny_models import LSTM, drawn_params, flat_params, random_tokens
 from tiny_run import ROOT, load_config, tiny_overrides
 from tiny_tasks import read_lines
 
-import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.errors import UserError
 from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.model import interventions
-from gpt1_jax.model.interventions import zero
 
 PAGE = (ROOT / "docs" / "interventions.md").read_text()
 CALLS, _, REST = PAGE.partition("\n## Three examples\n")
@@ -141,34 +138,38 @@ def test_prompts_are_written_for_the_study(here):
 # --- what it says -----------------------------------------------------------------
 
 
-WIDTHS = {"V": 97, "P": 16, "D": 32, "F": 128, "U": 24}
+LETTERS = dict(N=2, T=9, D=32, H=2, K=16, F=128, V=97, U=24, P=16)
 
 
-def listed_parameters():
-    """(path, shape, kinds of models) of each row, once for each of its arrays."""
-    table = PAGE.partition("\n## Parameters\n")[2].partition("\n## ")[0]
-    for path, shapes, kinds in re.findall(
-        r"^\| `(\S+)` \| (.+) \| (.+) \|$", table, re.MULTILINE
-    ):
-        folder, _, names = path.removesuffix("}").partition("{")
+def listed(heading, kind, depth):
+    """The shapes in a table by name, for a model of this kind."""
+    table, found = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0], {}
+    for row in re.findall(r"^\| `(.+) \|$", table, re.MULTILINE):
+        path, shapes, kinds = row.split(" | ")[:3]
+        folder, _, names = path.strip("}`").partition("{")
         shapes = re.findall(r"\[(.+?)\]", shapes)
         for name, shape in zip(names.split(","), shapes, strict=True):
             sizes = re.findall(r"(\d?) ?(\w)(?:, |$)", shape)
-            shape = tuple(int(times or 1) * WIDTHS[letter] for times, letter in sizes)
-            yield folder + name, shape, kinds
+            shape = tuple(int(times or 1) * LETTERS[letter] for times, letter in sizes)
+            for layer in range(depth * (kind in kinds)):
+                found[(folder + name).replace("h_i", f"h_{layer}")] = shape
+    return found
 
 
 @pytest.mark.parametrize(("kind", "depth"), [("Transformer", 2), ("LSTM", 1)])
-def test_parameters_are_those_of_the_list(kind, depth, tiny_model_config):
-    listed = {
-        path.replace("h_i", f"h_{layer}"): shape
-        for path, shape, kinds in listed_parameters()
-        for layer in range(depth)
-        if kind in kinds
-    }
+def test_parameters_and_activations_are_those_of_the_lists(
+    kind, depth, tiny_model_config
+):
     config = tiny_model_config(**(LSTM if kind == "LSTM" else {}))
-    params = flat_params(drawn_params(config))
-    assert listed == {path: leaf.shape for path, leaf in params.items()}
+    params = drawn_params(config)
+    shapes = {path: leaf.shape for path, leaf in flat_params(params).items()}
+    assert listed("Parameters", kind, depth) == shapes
+    tokens = random_tokens((2, 9))
+    recorded = jax.eval_shape(
+        lambda params: interventions.forward(config, params, tokens, ["*"])[1], params
+    )
+    shapes = {name: x.shape for name, x in recorded.items()}
+    assert listed("Names", kind, depth) == shapes
 
 
 def test_ready_edits_are_those_of_the_list():
@@ -176,26 +177,3 @@ def test_ready_edits_are_those_of_the_list():
     source = (ROOT / "gpt1_jax" / "model" / "interventions.py").read_text()
     made = re.findall(r"^def ([a-z]\w*)\([^)]*\) -> Edit:", source, re.MULTILINE)
     assert set(listed) == set(made) - {"as_pytree"}
-
-
-def test_states_are_normalised_before_gain_and_bias(run_folder):
-    model = gpt1_jax.load(str(run_folder))
-    found = model.forward("the number of items", record=["h_*/out", "h_*/ln_1/out"])
-    for name, norm in (("h_1/out", "ln_2"), ("h_1/ln_1/out", "ln_1")):
-        learnt = model.params["h_1"][norm]
-        before = (found.recorded[name] - learnt["bias"]) / learnt["scale"]
-        np.testing.assert_allclose(before.mean(-1), 0, atol=1e-5)
-        np.testing.assert_allclose(before.var(-1), 1, atol=1e-2)
-
-
-def test_a_star_stands_for_what_is_between_two_slashes(run_folder):
-    model = gpt1_jax.load(str(run_folder))
-    text = "the number of items"
-    found = model.forward(text, record=["h_*/out", "h_1/*/out"]).recorded
-    branches = [f"h_1/{each}/out" for each in ("attn", "ln_1", "mlp")]
-    assert list(found) == ["h_0/out", *branches, "h_1/out", "h_2/out"]
-    everything = model.forward(text, record=["*"]).recorded
-    first = ["wte", "wpe", "embedding/tokens", "embedding/positions", "embedding"]
-    assert list(everything)[:5] == first and "h_2/attn/q" in everything
-    with pytest.raises(UserError, match=r"no activation 'h_\*/heads'"):
-        model.forward(text, edits={"h_*/heads": zero()})

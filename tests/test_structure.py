@@ -2,17 +2,21 @@
 
 import ast
 import contextlib
+import functools
 import importlib.metadata
 import json
 import re
 import subprocess
 import sys
 
-import pytest
 from core import PACKAGE, closure, imported, module_paths
 from tiny_run import setup_cfg
 
-FILES = sorted(PACKAGE.rglob("*.py"))
+# The syntax tree of each module, by its path in the package.
+TREES = {
+    path.relative_to(PACKAGE): ast.parse(path.read_text())
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
 
 # A package may import itself and those before it, not those of its own rank.
 ORDER = [
@@ -99,20 +103,22 @@ def rank(name):
     return next(i for i, rooms in enumerate(ORDER) if name in rooms)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_run_one_way(path):
-    here = path.relative_to(PACKAGE)
-    for name in imported(ast.parse(path.read_text())):
-        top, _, rest = name.partition(".")
-        if top == "gpt1_jax" and rest.split(".")[0] not in ("__version__", ""):
-            other = rest.split(".")[0]
-            allowed = rank(other) < rank(room(here.parts)) or other == room(here.parts)
-            assert allowed, f"{here} imports {name}"
-        if top in ("jax", "jaxlib", "flax"):
-            assert room(here.parts) not in WITHOUT_JAX, f"{here} imports {name}"
-        if top in ONLY_IN:
-            places = {room(here.parts), str(here), f"{here.parts[0]}/*/{here.name}"}
-            assert places & ONLY_IN[top], f"{here} imports {name}"
+def test_imports_run_one_way():
+    for here, tree in TREES.items():
+        for name in imported(tree):
+            top, _, rest = name.partition(".")
+            other = rest.partition(".")[0]
+            if top == "gpt1_jax" and other not in ("__version__", ""):
+                own = room(here.parts)
+                assert other == own or rank(other) < rank(own), f"{here} imports {name}"
+            if top in ("jax", "jaxlib", "flax"):
+                assert room(here.parts) not in WITHOUT_JAX, f"{here} imports {name}"
+            if top in ONLY_IN:
+                places = {room(here.parts), str(here), f"{here.parts[0]}/*/{here.name}"}
+                assert places & ONLY_IN[top], f"{here} imports {name}"
+
+
+packages_distributions = functools.cache(importlib.metadata.packages_distributions)
 
 
 def required():
@@ -141,9 +147,8 @@ def with_their_extras(tree):
 
 
 def test_every_package_that_is_imported_is_required_or_its_extra_is_named():
-    requirements, providers = required(), importlib.metadata.packages_distributions()
-    for path in FILES:
-        tree = ast.parse(path.read_text())
+    requirements, providers = required(), packages_distributions()
+    for path, tree in TREES.items():
         extras = dict(with_their_extras(tree))
         for package in {name.partition(".")[0] for name in imported(tree)}:
             if package in sys.stdlib_module_names or package in IN_NO_EXTRA:
@@ -164,13 +169,13 @@ def test_only_what_uses_an_extra_needs_it():
             rest += needed - base
     hidden = {
         package
-        for package, providers in importlib.metadata.packages_distributions().items()
+        for package, providers in packages_distributions().items()
         if not {*map(distribution, providers)} & (base | {"gpt1-jax"})
     }
     assert {"pyarrow", "tensorflow_datasets"} <= hidden
     names = {
-        ".".join(("gpt1_jax", *path.relative_to(PACKAGE).with_suffix("").parts))
-        for path in FILES
+        ".".join(("gpt1_jax", *path.with_suffix("").parts))
+        for path in TREES
         if path.name not in ("__init__.py", "__main__.py")
     }
     program = """
@@ -198,18 +203,18 @@ for name in names:
     }
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_kernels_and_studies_are_reached_by_name(path):
-    here = path.relative_to(PACKAGE).parts
-    for name in imported(ast.parse(path.read_text())):
-        assert not f"{name}.".startswith(f"{MODULE_BY_NAME}."), f"imports {name}"
-        top, *rest = name.split(".")
-        if top != "gpt1_jax" or not rest or rest[0] not in BY_NAME:
-            continue
-        assert room(here) in {rest[0], *DOORS.get(rest[0], ())}, f"imports {name}"
-        if room(here) == "studies" and len(here) > 2 and len(rest) > 2:
-            own = here[1], *SHARED_BY_STUDIES
-            assert rest[1] in own, f"{here[1]} imports the study {rest[1]}"
+def test_kernels_and_studies_are_reached_by_name():
+    for path, tree in TREES.items():
+        here, own = path.parts, room(path.parts)
+        for name in imported(tree):
+            assert not f"{name}.".startswith(f"{MODULE_BY_NAME}."), f"imports {name}"
+            top, *rest = name.split(".")
+            if top != "gpt1_jax" or not rest or rest[0] not in BY_NAME:
+                continue
+            assert own in {rest[0], *DOORS.get(rest[0], ())}, f"{path} imports {name}"
+            if own == "studies" and len(here) > 2 and len(rest) > 2:
+                known = here[1], *SHARED_BY_STUDIES
+                assert rest[1] in known, f"{path} imports the study {rest[1]}"
 
 
 def test_pretraining_imports_the_core_alone():
@@ -220,8 +225,8 @@ def test_pretraining_imports_the_core_alone():
 
 def test_what_a_table_names_is_there():
     paths = module_paths()
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
             text = node.value if isinstance(node, ast.Constant) else None
             named = isinstance(text, str) and re.fullmatch(
                 r"gpt1_jax\.([\w.]+):(\w+)", text
@@ -233,15 +238,13 @@ def test_what_a_table_names_is_there():
 
 
 def test_every_room_has_a_rank_and_every_rank_a_room():
-    rooms = {room(path.relative_to(PACKAGE).parts) for path in FILES}
-    named = set().union(*ORDER)
-    assert rooms <= named
-    assert named <= rooms, "a room that is not there"
+    rooms = {room(path.parts) for path in TREES}
+    assert set().union(*ORDER) == rooms
 
 
-def writing_calls(path):
-    """Names of the functions that a file calls to write to disk."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def writing_calls(tree):
+    """Names of the functions that a module calls to write to disk."""
+    for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         function = node.func
@@ -259,20 +262,17 @@ def writing_calls(path):
 
 
 def test_one_module_opens_files_to_write():
-    found = {}
-    for path in FILES:
-        here = str(path.relative_to(PACKAGE))
-        if here != "data/files.py" and (names := set(writing_calls(path))):
-            found[here] = names
-    assert found == WRITERS
+    found = {str(path): set(writing_calls(tree)) for path, tree in TREES.items()}
+    assert found.pop("data/files.py")
+    assert {path: names for path, names in found.items() if names} == WRITERS
 
 
 def test_the_name_of_a_folder_is_no_pattern():
     found = {}
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
             name = getattr(node, "func", node)
             name = getattr(name, "attr", getattr(name, "id", ""))
             if isinstance(node, ast.Call) and name in ("glob", "iglob", "rglob"):
-                found.setdefault(str(path.relative_to(PACKAGE)), set()).add(name)
+                found.setdefault(str(path), set()).add(name)
     assert found == PATTERNS

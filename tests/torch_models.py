@@ -3,8 +3,7 @@
 import jax
 import numpy as np
 import pytest
-
-from gpt1_jax.model.language_model import init_params
+from tiny_models import drawn_params
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -37,22 +36,16 @@ def paths_and_leaves(params):
 
 
 def perturbed_params(config, kernel_scale, seed=0):
-    """Initial parameters with other gains and biases, and kernels times a factor.
+    """Parameters with gains and biases that are not 1 and 0, and larger kernels.
 
     The factor lets a narrow model's activations be as large as the paper's: at a
     standard deviation of 0.02 its GELU would only see values near 0, where all
     forms of it agree.
     """
-    params = jax.jit(init_params, static_argnums=0)(config, jax.random.key(seed))
-    rng = np.random.default_rng(seed)
-
-    def perturb(path, leaf):
-        if path[-1].key == "kernel":
-            return leaf * kernel_scale
-        size = {"scale": 0.1, "bias": 0.02}.get(path[-1].key, 0.0)
-        return leaf + size * rng.normal(size=leaf.shape).astype(np.float32)
-
-    return jax.tree.map_with_path(perturb, params)
+    return jax.tree.map_with_path(
+        lambda path, leaf: leaf * (kernel_scale if path[-1].key == "kernel" else 1),
+        drawn_params(config, seed),
+    )
 
 
 def torch_model(config, params):

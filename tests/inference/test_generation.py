@@ -39,14 +39,32 @@ def test_an_empty_prompt_is_a_newline(model, params):
     assert empty.tokens == newline.tokens
 
 
-@pytest.mark.parametrize("place", [0, 3, 7])
-def test_a_stop_string_ends_the_text_behind_it(model, params, place):
-    (whole,) = make(model)(params, ["3 1 4"], [0])
-    stop = str(whole.tokens[place])
-    (ended,) = make(model, stop_strings=("no", stop))(params, ["3 1 4"], [0])
+class Spaced(Numbers):
+    """The number of a token is written behind a space, unless it begins the text."""
+
+    marks_word_ends = False
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "stop"),
+    [(Numbers(), "{3}"), (Numbers(), "{2} "), (Spaced(), " {0}")],
+    ids=["a word", "its space too", "its space in front"],
+)
+def test_a_stop_string_ends_the_text_behind_it(model, params, tokenizer, stop):
+    def generate(*stop_strings):
+        config = sampling_config(stop_strings=stop_strings)
+        generator = Generator(model, tokenizer, config, batch_size=4)
+        (found,) = generator(params, ["3 1 4"], [0])
+        assert "".join(generator.stream(params, "3 1 4", 0)) == found.text
+        return found
+
+    whole = generate()
+    stop = stop.format(*whole.tokens)
+    ended = generate("no", stop)
     assert ended.finish_reason == "stop"
     assert ended.text == whole.text[: whole.text.index(stop) + len(stop)]
     assert whole.tokens[: len(ended.tokens)] == ended.tokens
+    assert stop not in tokenizer.decode(ended.tokens[:-1])
     assert len(ended.log_probs) == len(ended.tokens)
 
 
@@ -61,25 +79,10 @@ def test_streamed_words_are_whole_and_make_up_the_text(model, params):
     ]
 
 
-def test_a_streamed_text_ends_at_a_stop_string_too(model, params):
-    (whole,) = make(model)(params, ["3 1 4"], [0])
-    stop = f"{whole.tokens[2]} "
-    generator = make(model, stop_strings=(stop,))
-    (ended,) = generator(params, ["3 1 4"], [0])
-    assert "".join(generator.stream(params, "3 1 4", 0)) == ended.text
-    assert ended.text.endswith(stop)
-
-
 def test_what_outgrows_the_context_is_known(model):
     generator = make(model)  # 8 more tokens, of 32
     assert not generator.outgrows(["1 " * 25])
     assert generator.outgrows(["1", "1 " * 26])
-
-
-class Spaced(Numbers):
-    """The number of a token is written behind a space, unless it begins the text."""
-
-    marks_word_ends = False
 
 
 def test_a_continuation_keeps_the_space_that_begins_it(model, params):
@@ -88,33 +91,6 @@ def test_a_continuation_keeps_the_space_that_begins_it(model, params):
     assert generator.separator == "" and found.text.startswith(" ")
     assert found.text == "".join(f" {token}" for token in found.tokens)
     assert "".join(generator.stream(params, "3 1 4", 0)) == found.text
-
-
-def test_a_stop_string_may_begin_with_the_space_of_the_first_word(model, params):
-    generator = Generator(model, Spaced(), sampling_config(max_new_tokens=4))
-    (whole,) = generator(params, ["3 1 4"], [0])
-    stop = f" {whole.tokens[0]}"
-    config = sampling_config(max_new_tokens=4, stop_strings=(stop,))
-    (ended,) = Generator(model, Spaced(), config)(params, ["3 1 4"], [0])
-    assert (ended.text, ended.finish_reason) == (stop, "stop")
-    assert ended.tokens == whole.tokens[:1]
-
-
-def test_a_stop_is_looked_for_in_new_tokens_alone(model, params, monkeypatch):
-    """Not again in each text that had none."""
-    lengths = []
-    (whole,) = make(model)(params, ["3 1 4"], [0])
-    decode = Numbers.decode
-    monkeypatch.setattr(
-        Numbers,
-        "decode",
-        lambda self, ids: lengths.append(len(ids)) or decode(self, ids),
-    )
-    config = sampling_config(stop_strings=(f" {whole.tokens[-1]}",))
-    generator = Generator(model, Numbers(), config, round_size=4)
-    (ended,) = generator(params, ["3 1 4"], [0])
-    assert ended.finish_reason == "stop" and len(whole.tokens) == 8
-    assert lengths == [4, 8, 5, 6, 7, 8, 8]
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 2**32 - 1])

@@ -1,4 +1,4 @@
-"""Greedy tokens and hidden states equal those of transformers' PyTorch model."""
+"""Tokens, states and attention maps equal those of transformers' PyTorch model."""
 
 import jax
 import numpy as np
@@ -6,7 +6,10 @@ import pytest
 from tiny_models import sampling_config
 from torch_models import perturbed_params, torch, torch_model
 
+from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference.decoding import Continuation, Decoder
+from gpt1_jax.inference.features import Reader
+from gpt1_jax.inference.forward import forward_ids
 from gpt1_jax.model import interventions
 
 
@@ -24,9 +27,9 @@ def both(tiny_model_config):
     return config, params, torch_model(config, params)
 
 
-@pytest.mark.parametrize("penalty", [1.0, 1.3])
-def test_greedy_tokens_equal_those_of_transformers(both, penalty):
-    config, params, model = both
+def test_greedy_tokens_equal_those_of_transformers(both):
+    """With a penalty; without one, see the greedy tokens of test_decoding."""
+    (config, params, model), penalty = both, 1.3
     sampling = sampling_config(
         do_sample=False, max_new_tokens=30, repetition_penalty=penalty
     )
@@ -58,3 +61,47 @@ def test_hidden_states_equal_those_of_transformers(both):
     assert len(ours) == len(theirs) == 3
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other.numpy(), atol=1e-5)
+
+
+# --- states and maps of texts -------------------------------------------------
+
+
+def texts():
+    rng = np.random.default_rng(1)
+    return [rng.integers(0, 211, length).tolist() for length in (1, 7, 40, 41, 128)]
+
+
+def of_theirs(model, ids, what):
+    with torch.no_grad():
+        output = model(torch.tensor([ids]), **{f"output_{what}": True})
+    return [array[0].numpy() for array in output[what]]
+
+
+@pytest.mark.parametrize(
+    ("layers", "mean"), [((0, 1, 2), False), ((2, 0), True)], ids=str
+)
+def test_states_of_spans_equal_theirs(both, layers, mean):
+    """The state of the last token of a span, or the mean over all of them."""
+    config, params, model = both
+    windows = [
+        ReadingWindow(ids, 0, spans=[(0, stop), (stop - 1, stop), (stop // 3, stop)])
+        for ids in texts()
+        for stop in {1, len(ids) // 2 or 1, len(ids)}
+    ]
+    found = list(Reader(config, params, layers, mean, batch_tokens=256)(windows))
+    assert [window for window, _ in found] == windows
+    for window, states in found:
+        theirs = np.stack(of_theirs(model, window.ids, "hidden_states"))
+        for place, (first, stop) in enumerate(window.spans):
+            span = theirs[list(layers), first:stop]
+            expected = span.mean(axis=1) if mean else span[:, -1]
+            np.testing.assert_allclose(states[:, place], expected, atol=1e-5)
+
+
+def test_attention_equals_theirs(both):
+    config, params, model = both
+    for ids in texts()[:3]:
+        theirs = np.stack(of_theirs(model, ids, "attentions"))
+        found = forward_ids(config, params, {"the text": ids}, [interventions.MAPS])
+        ours = np.concatenate([*found.recorded.values()])
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -1,51 +1,151 @@
-"""Which form computes attention where."""
-
-import warnings
-from types import SimpleNamespace
+"""The kernels of attention, interpreted on a CPU, against the formula."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from collectives import collectives
+from forms import (
+    assert_near,
+    kept,
+    mean_errors,
+    noise_on_later_pages,
+    with_gradients,
+)
 
 from gpt1_jax.kernels import attention_gpu, attention_tpu
-from gpt1_jax.kernels.attention import fused_causal_attention
-from gpt1_jax.ops.attention import causal_attention
-from gpt1_jax.ops.dropout import step_noise
+from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
+from gpt1_jax.ops.dropout import Noise
+from gpt1_jax.parallel.exchange import rows_by_device
+from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
+
+SITE = 5
+KERNELS = {"gpu": attention_gpu.attention, "tpu": attention_tpu.attention}
+TOLERANCE = {"gpu": 2e-6, "tpu": 4e-6}
+BOTH_CHIPS = pytest.mark.parametrize("chip", KERNELS)
 
 
-def attend():
+def random_parts(shape, dtype="float32"):
+    """Query, key, value, and the gradient of the output: [N, T, H, K] each."""
     rng = np.random.default_rng(0)
-    parts = rng.normal(size=(3, 2, 9, 4, 64)).astype(np.float32)
-    noise = step_noise(0, np.int32(3), 2)
-
-    @jax.jit
-    def both(query, key, value, noise):
-        arguments = query, key, value, 0.1, noise, 5
-        return fused_causal_attention(*arguments), causal_attention(*arguments)
-
-    return both(*parts, noise)
+    return [rng.normal(size=shape).astype(jnp.dtype(dtype)) for _ in range(4)]
 
 
-def test_where_there_is_no_kernel_blocks_compute_it():
-    """And a warning says why."""
-    with pytest.warns(UserWarning, match="Attention without kernels: there are none"):
-        fused, blocked = attend()
-    np.testing.assert_array_equal(fused, blocked)
+def output_and_gradients(form, parts, rate, noise):
+    *qkv, weights = parts
+    return with_gradients(lambda *x: form(*x, rate, noise, SITE), weights, *qkv)
 
 
 @pytest.mark.parametrize(
-    ("backend", "kernels"), [("tpu", attention_tpu), ("gpu", attention_gpu)]
+    ("chip", "shape", "rate"),
+    [
+        ("gpu", (2, 1, 2, 8), 0.1),  # a single token
+        ("gpu", (1, 7, 1, 4), 0.0),  # less than a block
+        ("gpu", (2, 64, 4, 8), 0.3),  # a whole block
+        ("gpu", (1, 65, 3, 24), 0.5),  # K between powers of two; heads share no hashes
+        ("gpu", (2, 96, 2, 8), 0.3),  # counters of 32 keys alike but for last bits
+        ("gpu", (2, 130, 2, 8), 0.1),  # several blocks, the last of them not full
+        ("tpu", (2, 1, 2, 128), 0.0),
+        ("tpu", (2, 40, 8, 32), 0.3),  # fewer tokens than a block
+        ("tpu", (1, 64, 2, 256), 0.3),  # two vectors a head
+        ("tpu", (1, 129, 8, 64), 0.1),  # two heads in a vector, and two such vectors
+        ("tpu", (1, 272, 4, 64), 0.3),  # counters of 16 keys alike but for last bits
+        ("tpu", (2, 300, 8, 96), 0.1),  # four heads in three vectors; several blocks
+        ("tpu", (1, 512, 2, 128), 0.1),  # the paper's length
+    ],
+    ids=str,
 )
-def test_kernels_are_those_of_the_accelerator(monkeypatch, backend, kernels):
-    device = SimpleNamespace(compute_capability="9.0", device_kind="H100")
-    monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    called, attention = [], kernels.attention
-    monkeypatch.setattr(
-        kernels, "attention", lambda *x: called.append(len(x)) or attention(*x)
+def test_kernels_equal_the_plain_form(chip, shape, rate):
+    """Output and gradients, each element masked alike; for rows from anywhere.
+
+    float32: all sum the same products, in another order.
+    """
+    parts, noise = random_parts(shape), noise_on_later_pages(shape[0])
+    actual, expected = (
+        output_and_gradients(form, parts, rate, noise)
+        for form in (KERNELS[chip], plain_causal_attention)
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fused, blocked = attend()
-    assert called == [6]
-    np.testing.assert_allclose(fused, blocked, atol=4e-6)
+    assert_near(actual, expected, TOLERANCE[chip])
+
+
+@pytest.mark.parametrize(
+    ("chip", "shape", "usual", "most"),
+    [
+        pytest.param(
+            *("gpu", (1, 130, 2, 8), plain_causal_attention, 1.2),
+            marks=pytest.mark.skipif(
+                jax.__version_info__ < (0, 9),
+                reason="a CPU then had no such bfloat16 product",
+            ),
+        ),
+        ("tpu", (1, 129, 8, 64), causal_attention, 1.1),
+    ],
+    ids=["gpu", "tpu"],
+)
+def test_kernels_in_bfloat16_are_as_exact_as_other_forms(chip, shape, usual, most):
+    """All round the operands of products, once; none rounds a sum."""
+    rounded, noise = random_parts(shape, "bfloat16"), noise_on_later_pages(1)
+    in_float32 = [part.astype(np.float32) for part in rounded]
+    exact = output_and_gradients(plain_causal_attention, in_float32, 0.1, noise)
+    kernel = output_and_gradients(KERNELS[chip], rounded, 0.1, noise)
+    assert {x.dtype for x in kernel} == {jnp.dtype("bfloat16")}
+    other = output_and_gradients(usual, rounded, 0.1, noise)
+    for ours, theirs in zip(
+        *(mean_errors(found, exact) for found in (kernel, other)), strict=True
+    ):
+        assert 0 < ours < most * theirs
+
+
+@BOTH_CHIPS
+def test_kernels_survive_huge_scores(chip):
+    parts = [1000 * part for part in random_parts((1, 130, 2, 128))]
+    noise = noise_on_later_pages(1)
+    for found in output_and_gradients(KERNELS[chip], parts, 0.1, noise):
+        assert np.isfinite(found).all()
+
+
+@BOTH_CHIPS
+def test_without_noise_or_rate_nothing_is_dropped(chip):
+    parts, some = random_parts((2, 40, 2, 128)), noise_on_later_pages(2)
+    expected = output_and_gradients(plain_causal_attention, parts, 0.0, None)
+    for rate, noise in ((0.5, None), (0.0, some)):
+        found = output_and_gradients(KERNELS[chip], parts, rate, noise)
+        assert_near(found, expected, TOLERANCE[chip])
+
+
+@BOTH_CHIPS
+def test_kernels_keep_no_scores_for_the_backward_pass(chip):
+    """A GPU's keep a bit of each, the mask."""
+    sizes, bits = {}, {}
+    for seq_len in (128, 256):
+        *qkv, _ = random_parts((1, seq_len, 2, 128))
+        leaves = kept(
+            lambda *x: KERNELS[chip](*x, 0.1, noise_on_later_pages(1), SITE), *qkv
+        )
+        of_masks = [leaf.size for leaf in leaves if leaf.dtype == jnp.uint8]
+        bits[seq_len] = 8 * sum(of_masks)
+        sizes[seq_len] = sum(leaf.size for leaf in leaves) - sum(of_masks)
+    assert sizes[256] <= 2 * sizes[128]
+    assert bits[256] == {"gpu": 2 * 256**2, "tpu": 0}[chip]
+
+
+@BOTH_CHIPS
+def test_each_device_computes_its_own_sequences(chip):
+    """Over 8 devices as over one."""
+    parts, noise = random_parts((8, 70, 2, 128)), noise_on_later_pages(8)
+    expected = output_and_gradients(plain_causal_attention, parts, 0.1, noise)
+    mesh = make_mesh()
+    rows, whole = batch_sharding(mesh), replicated(mesh)
+
+    def on_device(key, rows, *parts):
+        return output_and_gradients(KERNELS[chip], parts, 0.1, Noise(key, rows))
+
+    split = jax.jit(
+        rows_by_device(mesh, on_device),
+        in_shardings=(whole, *[rows] * 5),
+        out_shardings=rows,
+    )
+    arguments = *noise, *parts
+    compiled = split.lower(*arguments).compile()
+    assert not collectives(compiled), "devices exchange nothing"
+    assert_near(compiled(*arguments), expected, TOLERANCE[chip])

@@ -1,4 +1,4 @@
-"""Where kernels for GPUs run, and how."""
+"""Where kernels run, and how those for GPUs do."""
 
 import importlib.util
 import re
@@ -12,7 +12,12 @@ import pytest
 from jax.experimental import pallas
 from jax.experimental import pallas as pl
 
-from gpt1_jax.kernels import pallas_gpu
+from gpt1_jax.kernels import (
+    attention_gpu,
+    attention_tpu,
+    layer_norm_gpu,
+    pallas_gpu,
+)
 from gpt1_jax.kernels.pallas_gpu import Launch, run
 
 
@@ -29,7 +34,35 @@ from gpt1_jax.kernels.pallas_gpu import Launch, run
 def test_refusal_says_what_is_in_the_way(capability, reason, monkeypatch):
     device = SimpleNamespace(compute_capability=capability, device_kind="device")
     monkeypatch.setattr(jax, "local_devices", lambda: [device])
-    assert re.search(reason, pallas_gpu.refusal())
+    for refused in (
+        pallas_gpu.refusal(),
+        attention_gpu.refusal((1, 2, 2, 64), "float32"),
+        layer_norm_gpu.refusal((2, 768), "float32"),
+    ):
+        assert re.search(reason, refused)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "dtype", "reason"),
+    [
+        (attention_gpu, (1, 2, 2, 128), "float32", "^$"),
+        (attention_gpu, (1, 2, 2, 129), "float32", "129 dimensions in float32 are too"),
+        (layer_norm_gpu, (2, 32), "float32", "^$"),
+        (layer_norm_gpu, (2, 1600), "float32", "half of 1600 is not a few times a pow"),
+        (layer_norm_gpu, (2, 33), "float32", "half of 33"),
+        (layer_norm_gpu, (2, 16), "float32", "half of 16"),
+        (attention_tpu, (64, 512, 12, 64), "float32", "^$"),
+        (attention_tpu, (64, 1024, 16, 64), "bfloat16", "^$"),
+        (attention_tpu, (2, 9, 3, 64), "float32", "vectors by 4, and there are 3"),
+        (attention_tpu, (1, 9, 2, 64), "float32", "vectors by 4, and there are 2"),
+        (attention_tpu, (1, 1025, 2, 128), "float32", "1025 tokens do not fit"),
+        (attention_tpu, (64, 1024, 32, 128), "bfloat16", "1024 tokens do not fit"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(module, shape, dtype, reason, monkeypatch):
+    device = SimpleNamespace(compute_capability="9.0", device_kind="device")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    assert re.search(reason, module.refusal(shape, jnp.dtype(dtype)))
 
 
 def test_a_jax_without_triton_is_refused_not_an_error(monkeypatch):

@@ -35,14 +35,6 @@ def test_train_flops_per_token_at_paper_size(tiny_model_config):
     assert train_flops_per_token(config, 512) == 752_753_664
 
 
-def test_train_flops_per_token_of_a_hand_computed_model(tiny_model_config):
-    """Two layers of width 32 and 128, 97 words, a context of 16."""
-    matrices = 2 * (4 * 32 * 32 + 2 * 32 * 128) + 32 * 97  # weights, each used once
-    scores = 2 * 2 * 16 * 32  # Q K^T and P V in both layers
-    expected = 3 * 2 * (matrices + scores)
-    assert train_flops_per_token(tiny_model_config(), 16) == expected
-
-
 @pytest.mark.parametrize(
     ("ways", "expected"),
     [

@@ -86,16 +86,6 @@ def test_an_edit_that_returns_its_argument_changes_no_bit(
     np.testing.assert_array_equal(found, expected)
 
 
-def test_attention_is_computed_by_the_formula_only_where_its_maps_are_named(config):
-    forms = {
-        name: Intervention(config, [name]).model.attention_form
-        for name in ("h_0/attn/heads", "h_1/attn/probs", "*", "h_*/attn/p*", "h_2/*")
-    }
-    assert list(forms.values()) == ["blocked", "plain", "plain", "plain", "blocked"]
-    edited = Intervention(config, edits={"h_*/attn/probs": zero()})
-    assert edited.model.attention_form == "plain"
-
-
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
@@ -137,64 +127,6 @@ def test_patching_a_state_from_another_run_gives_its_logits(config, params_of):
         np.testing.assert_allclose(found, clean, atol=1e-5)
 
 
-def test_patching_a_branch_gives_what_its_layer_has_in_the_other_run(config, params_of):
-    """Whatever reads it: the heads give attention's output, the units the MLP's."""
-    params = params_of(config)
-    _, clean = run(config, params, TOKENS, ("*",))
-    edits = {
-        "h_0/attn/heads": replace(clean["h_0/attn/heads"]),
-        "h_1/mlp/hidden": replace(clean["h_1/mlp/hidden"]),
-    }
-    record = ("h_0/attn/out", "h_1/attn/out", "h_1/mlp/out")
-    _, found = run(config, params, OTHERS, record, edits)
-    for name in ("h_0/attn/out", "h_1/mlp/out"):
-        np.testing.assert_allclose(found[name], clean[name], atol=1e-5)
-    assert np.abs(found["h_1/attn/out"] - clean["h_1/attn/out"]).max() > 0.1
-
-
-def test_patching_one_position_reaches_those_behind_it(config, params_of):
-    params = params_of(config)
-    _, clean = run(config, params, OTHERS, ("h_0/out",))
-    edits = {"h_0/out": replace(clean["h_0/out"], positions=4)}
-    before, _ = run(config, params, TOKENS)
-    after, _ = run(config, params, TOKENS, (), edits)
-    changed = np.abs(after - before).max(-1) > 1e-4
-    np.testing.assert_array_equal(changed, [np.arange(9) >= 4] * 2)
-
-
-def test_all_heads_of_a_layer_at_zero_leave_the_formula_without_them(config, params_of):
-    params = params_of(config)
-    attn = params["h_1"]["attn"]
-    c_proj = {**attn["c_proj"], "kernel": 0 * attn["c_proj"]["kernel"]}
-    without = {**params, "h_1": {**params["h_1"], "attn": {**attn, "c_proj": c_proj}}}
-    expected, _ = run(config, without, TOKENS)
-    for edit in (zero(), zero(heads=[1, 0]), keep_heads([]), jnp.zeros_like):
-        edits = {"h_1/attn/heads": interventions.as_pytree(edit)}
-        found, _ = run(config, params, TOKENS, (), edits)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert np.abs(expected - run(config, params, TOKENS)[0]).max() > 0.1
-
-
-def test_a_head_at_zero_leaves_the_formula_without_its_rows(config, params_of):
-    """Head i writes with the rows i K to (i + 1) K - 1 of `attn/c_proj/kernel`."""
-    params = params_of(config)
-    attn = params["h_0"]["attn"]
-    c_proj = {**attn["c_proj"], "kernel": attn["c_proj"]["kernel"].copy()}
-    c_proj["kernel"][16:] = 0
-    without = {**params, "h_0": {**params["h_0"], "attn": {**attn, "c_proj": c_proj}}}
-    found, _ = run(config, params, TOKENS, (), {"h_0/attn/heads": zero(heads=1)})
-    expected, _ = run(config, without, TOKENS)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_an_edited_matrix_is_looked_up_and_unembeds(config, params_of):
-    params = params_of(config)
-    other = {**params, "wte": params["wte"][::-1], "wpe": params["wpe"][::-1]}
-    edits = {name: replace(other[name]) for name in ("wte", "wpe")}
-    found, _ = run(config, params, TOKENS, (), edits)
-    np.testing.assert_allclose(found, run(config, other, TOKENS)[0], atol=1e-5)
-
-
 def test_what_is_recorded_is_the_edited_activation(config, params_of):
     edits = {"h_0/out": at(lambda x: x + 1, positions=[0])}
     record = ("h_0/out", "h_1/attn/q")
@@ -210,35 +142,6 @@ def test_what_is_recorded_is_the_edited_activation(config, params_of):
 
 def last_logit(config, params, edits):
     return run(config, params, TOKENS, (), edits)[0][:, -1, 7].sum()
-
-
-def test_gradients_pass_through_edits(config, params_of):
-    """That to a steering vector, against finite differences."""
-
-    @jax.jit
-    @jax.value_and_grad
-    def steered(vector):
-        edits = {"h_0/out": add(vector, positions=[2, -1])}
-        return last_logit(config, params_of(config), edits)
-
-    rng = np.random.default_rng(0)
-    start, *directions = rng.normal(size=(4, 32)).astype(np.float32)
-    _, gradient = steered(start)
-    for direction in directions:
-        high, low = (steered(start + by * direction)[0] for by in (0.02, -0.02))
-        slope = float(gradient @ direction)
-        assert abs(slope) > 0.01
-        assert (high - low) / 0.04 == pytest.approx(slope, rel=0.01, abs=1e-3)
-
-
-def test_no_gradient_passes_what_is_replaced(config, params_of):
-    def logit(params, edits):
-        return last_logit(config, params, edits)
-
-    edits = {"h_0/out": replace(jnp.ones(32))}
-    gradient = jax.jit(jax.grad(logit))(params_of(config), edits)
-    assert not np.abs(gradient["h_0"]["mlp"]["c_fc"]["kernel"]).any()
-    assert np.abs(gradient["h_1"]["mlp"]["c_fc"]["kernel"]).any()
 
 
 def test_heads_in_a_batch_of_edits_have_the_effects_of_one_by_one(config, params_of):
@@ -257,27 +160,6 @@ def test_heads_in_a_batch_of_edits_have_the_effects_of_one_by_one(config, params
     for one, arguments in zip(together, zip(*given, strict=True), strict=True):
         assert float(one) == pytest.approx(float(effect(*arguments)), abs=1e-5)
     assert abs(together[0] - together[1]) > 0.01
-
-
-def test_other_values_of_edits_are_not_compiled_again(config, params_of):
-    traced = []
-
-    @jax.jit
-    def steered(params, edits):
-        traced.append(edits)
-        return last_logit(config, params, edits)
-
-    answers = set()
-    for number in range(3):
-        edits = {
-            "h_0/out": add(jnp.full(32, 0.1 * number), positions=[number]),
-            "h_0/attn/heads": zero(heads=number),
-            "h_1/attn/heads": keep_heads([number]),
-            "h_1/out": replace(jnp.full(32, number), positions=[[number], [0]]),
-            "h_1/mlp/out": mean(positions=number),
-        }
-        answers.add(float(steered(params_of(config), edits)))
-    assert len(traced) == 1 and len(answers) == 3
 
 
 # --- other models ---------------------------------------------------------------------
@@ -332,10 +214,6 @@ def test_an_edit_keeps_the_dtype_of_the_activation(config, params_of):
         "h_1/attn/probs": "float32",
         "h_1/mlp/hidden": "bfloat16",
     }
-    states = jax.eval_shape(
-        lambda p: interventions.hidden_states(rough, p, TOKENS), params_of(config)
-    )
-    assert {str(state.dtype) for state in states} == {"bfloat16"}
     exact, _ = run(config, params_of(config), TOKENS, tuple(edits), edits)
     error = np.linalg.norm(logits - exact) / np.linalg.norm(exact)
     assert 1e-4 < error < 0.05
@@ -355,7 +233,6 @@ PLACES = [  # the places of an edit, and the tokens (text, position) that it cha
     (dict(positions=[[3], [0]]), [(0, 3), (1, 0)]),
     (dict(positions=[[0, 1], [-1, 1]]), [(0, 0), (0, 1), (1, 2), (1, 1)]),
     (dict(positions=-4), [(0, 1)]),  # the second text has three tokens
-    (dict(positions=3), [(0, 3)]),
     (dict(positions=[]), []),
     (dict(words=1), [(0, 2), (0, 3), (1, 1)]),
     (dict(words=-1), [(0, 4), (1, 1)]),
@@ -395,7 +272,7 @@ def test_edits_change_the_tokens_that_they_name(places, tokens, name):
 
 
 @pytest.mark.parametrize("name", ["attn/heads", "attn/probs"])
-@pytest.mark.parametrize("chosen", [0, [2], [0, 2], []], ids=str)
+@pytest.mark.parametrize("chosen", [0, [0, 2], []], ids=str)
 def test_edits_change_the_heads_that_they_name(chosen, name):
     expected = expected_change(name, heads=chosen)
     np.testing.assert_array_equal(changed_by(zero(heads=chosen), name), expected)
@@ -462,7 +339,6 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
             {"h_0/attn/head": zero()},
             r"^This model has no activation 'h_0/attn/head'; near it are h_0/attn/hea",
         ),
-        ({"h_2/out": zero()}, r"no activation 'h_2/out'; near it are .*h_\d/out"),
         ({"h_*/out": zero(), "h_?/attn": zero()}, r"no activation 'h_\?/attn'; near"),
         (
             {"h_*/out": zero(), "h_1/out": zero()},
@@ -474,7 +350,6 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
         ),
         ({"embedding": keep_heads(0)}, r"embedding has no heads, which"),
         ({"wte": zero(positions=0)}, r"wte has no tokens, which an edit"),
-        ({"wpe": mean()}, r"wpe has no tokens"),
         (
             {"h_0/out": zero(words=0)},
             r"out names words, .*give Intervention its `words",
@@ -486,12 +361,7 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
         ({"h_0/out": lambda x: None}, r"h_0/out, \[2, 9, 32\], returns nothing"),
         ({"h_0/out": add(np.ones(3))}, r"h_0/out, \[2, 9, 32\], fails: .*shapes"),
         ({"h_0/out": np.tanh}, r"^The edit of h_0/out calls NumPy; .* jax\.numpy"),
-        (
-            {"h_0/out": lambda x: x[:, :5]},
-            r", returns the shape \[2, 5, 32\]",
-        ),
         ({"h_0/out": lambda x: x[None]}, r"returns the shape \[1, 2, 9, 32\]"),
-        ({"h_0/out": replace(np.ones(3), heads=None, positions=0)}, r"the shape \[3\]"),
     ],
     ids=lambda each: each if isinstance(each, str) else "+".join(each),
 )

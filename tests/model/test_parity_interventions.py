@@ -5,7 +5,6 @@ the activation is.
 """
 
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -124,38 +123,29 @@ def test_recorded_arrays_are_those_of_hooks(both):
         assert largest_difference(array, their_array) < TOLERANCE, name
 
 
-class Change(NamedTuple):
-    """An edit of one activation, ours and theirs."""
-
-    name: str
-    kind: str
-    ours: interventions.Edit
-    theirs: Callable[[torch.Tensor], torch.Tensor]
-
-
 def random_change(name, rng):
-    """A random edit of an activation; `zero` in some places if it has them."""
+    """A random edit of an activation: its kind, ours, and theirs."""
     last = name.removeprefix("h_0/").removeprefix("h_1/")
     kinds = ["zero", "add", "replace"]
     kinds += ["positions"] * (name not in MATRICES)
     kinds += ["heads", "keep_heads"] * (last in WITH_HEADS)
     kind = str(rng.choice(kinds))
     if kind == "zero":
-        return Change(name, kind, zero(), torch.zeros_like)
+        return kind, zero(), torch.zeros_like
     if kind in ("add", "replace"):
         value = rng.normal(0, 0.5, LAST_AXES.get(last, (WIDTH,))).astype(np.float32)
         tensor = torch.tensor(value)
         if kind == "add":
-            return Change(name, kind, add(value), lambda x: x + tensor)
-        return Change(name, kind, replace(value), lambda x: tensor.expand_as(x))
+            return kind, add(value), lambda x: x + tensor
+        return kind, replace(value), lambda x: tensor.expand_as(x)
     count = LENGTH if kind == "positions" else HEADS
     chosen = rng.choice(count, rng.integers(1, count), replace=False).tolist()
     # [N, H, T, T] or [N, T, H, K]
     axis = 2 if (last == "attn/probs") == (kind == "positions") else 1
     if kind == "keep_heads":
         kept = [head for head in range(HEADS) if head not in chosen]
-        return Change(name, kind, keep_heads(kept), zeroed(axis, chosen))
-    return Change(name, kind, zero(**{kind: chosen}), zeroed(axis, chosen))
+        return kind, keep_heads(kept), zeroed(axis, chosen)
+    return kind, zero(**{kind: chosen}), zeroed(axis, chosen)
 
 
 def zeroed(axis, chosen):
@@ -165,38 +155,42 @@ def zeroed(axis, chosen):
 
 # One of each name in a layer at random: each is edited.
 _DRAW = np.random.default_rng(15)
-CHANGES = [
-    random_change(name.replace("h_0", f"h_{_DRAW.integers(LAYERS)}"), _DRAW)
-    for name in (*MATRICES, *HOOKED)
-    if not name.startswith("h_1")
-]
+CHANGES = {
+    place: random_change(place, _DRAW)
+    for place in (
+        name.replace("h_0", f"h_{_DRAW.integers(LAYERS)}")
+        for name in (*MATRICES, *HOOKED)
+        if not name.startswith("h_1")
+    )
+}
 
 
 def test_random_edits_are_of_all_kinds():
     kinds = {"zero", "add", "replace", "positions", "heads", "keep_heads"}
-    assert len(CHANGES) == 15 and {change.kind for change in CHANGES} == kinds
+    assert len(CHANGES) == 15 and {kind for kind, *_ in CHANGES.values()} == kinds
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda each: f"{each.kind}-{each.name}")
-def test_random_edits_are_those_of_hooks(both, change):
+@pytest.mark.parametrize("name", CHANGES)
+def test_random_edits_are_those_of_hooks(both, name):
+    _, edit, their_edit = CHANGES[name]
     config, params, model, tokens = both
 
     def our_logits(params, edit):
-        edits = {change.name: edit}
+        edits = {name: edit}
         output, _ = interventions.forward(config, params, tokens, edits=edits)
         return language_model.logits(config, output)
 
-    ours = jax.jit(our_logits)(params, change.ours)
+    ours = jax.jit(our_logits)(params, edit)
     with torch.no_grad():
         clean = model(torch.tensor(tokens)).logits.numpy()
-        if change.name in MATRICES:
-            weight = model.transformer.get_submodule(MATRICES[change.name]).weight
+        if name in MATRICES:
+            weight = model.transformer.get_submodule(MATRICES[name]).weight
             before = weight.clone()
-            weight.copy_(change.theirs(weight))
+            weight.copy_(their_edit(weight))
             theirs = model(torch.tensor(tokens)).logits.numpy()
             weight.copy_(before)
         else:
-            with hook(model, change.name, change.theirs):
+            with hook(model, name, their_edit):
                 theirs = model(torch.tensor(tokens)).logits.numpy()
     assert largest_difference(theirs, clean) > 1e-3
     assert largest_difference(ours, theirs) < TOLERANCE

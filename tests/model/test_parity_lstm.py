@@ -1,27 +1,17 @@
 """The LSTM against PyTorch's: the recurrence alone, and the whole language model."""
 
-import jax
+import functools
+
 import numpy as np
 import pytest
-from tiny_models import LSTM, flat_params, observe, random_tokens, with_moving_gates
+from forms import with_gradients
+from tiny_models import flat_params, observe, random_tokens
 
-from gpt1_jax.model.language_model import init_params
 from gpt1_jax.ops.lstm import lstm, plain_lstm, zero_state
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 N, T, U = 3, 7, 6
-
-
-@pytest.fixture(scope="module")
-def config(tiny_model_config):
-    return tiny_model_config(**LSTM)
-
-
-@pytest.fixture(scope="module")
-def params(config):
-    initial = jax.jit(lambda key: with_moving_gates(init_params(config, key)))
-    return initial(jax.random.key(0))
 
 
 def plain(inputs, recurrent, dtype):
@@ -45,14 +35,9 @@ def test_outputs_and_gradients_are_pytorchs(function):
     expected, _ = theirs(read)
     expected.backward(torch.tensor(grad))
 
-    @jax.jit
-    def with_gradients(*given):
-        dtype = np.dtype("float32")
-        outputs, pullback = jax.vjp(lambda *x: function(*x, dtype), *given)
-        return outputs, *pullback(grad)
-
+    form = functools.partial(function, dtype=np.dtype("float32"))
     outputs, d_inputs, d_recurrent = map(
-        np.asarray, with_gradients(inputs + bias, recurrent)
+        np.asarray, with_gradients(form, grad, inputs + bias, recurrent)
     )
     for ours, its in (
         (outputs, expected.detach()),
@@ -103,8 +88,8 @@ class TorchModel(torch.nn.Module):
         }
 
 
-def test_logits_and_gradients_are_pytorchs(config, params):
-    tokens = random_tokens()
+def test_logits_and_gradients_are_pytorchs(moving_lstm):
+    (config, params), tokens = moving_lstm, random_tokens()
     theirs, read = TorchModel(params), torch.tensor(np.asarray(tokens))
     scores = theirs(read)
     loss = torch.nn.functional.cross_entropy(

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.test_util import check_grads
+from forms import take_branches_of
 
 from gpt1_jax.ops import losses
 
 FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
-CHUNKS = [0, 1, 2, 5, 100]  # of 5 positions: whole, with and without a remainder
+CHUNKS = [0, 1, 2, 100]  # of 5 positions: whole, with and without a remainder
 
 
 class Found(NamedTuple):
@@ -108,10 +108,14 @@ def test_next_token_loss_and_its_gradients_equal_numpy(chunk):
     ("dtype", "chunk"), [(FLOAT32, 0), (BFLOAT16, 0), (BFLOAT16, 2)]
 )
 def test_next_token_loss_equals_the_plain_form(dtype, chunk):
-    """The nats of each token, and the gradients of their weighted sum."""
+    """The nats of each token, and the gradients of their weighted sum.
+
+    Both round operands to bfloat16, and all results are float32.
+    """
     problem = random_problem(embed_dim=64, rows=137, scale=0.3), random_weights()
     plain = compute_plainly(*problem[0], problem[1], dtype)
     actual = compute(*problem[0], problem[1], dtype, chunk)
+    assert {x.dtype for x in jax.tree.leaves(actual)} == {FLOAT32}
     np.testing.assert_allclose(actual.nll, plain.nll, rtol=1e-5, atol=2e-6)
     error = 1e-6 if dtype == FLOAT32 else 2**-7
     for ours, theirs in zip(actual.gradients, plain.gradients, strict=True):
@@ -128,8 +132,9 @@ def test_next_token_nll_of_a_hand_computed_example():
     assert float(found.loss) == pytest.approx(21.396208, abs=1e-5)
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(40478, 10.608514), (1, 0.0)])
-@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
+@pytest.mark.parametrize(
+    ("rows", "expected", "dtype"), [(40478, 10.608514, BFLOAT16), (1, 0.0, FLOAT32)]
+)
 def test_next_token_nll_of_uniform_logits_is_the_log_of_their_number(
     rows, expected, dtype
 ):
@@ -140,18 +145,6 @@ def test_next_token_nll_of_uniform_logits_is_the_log_of_their_number(
     )
     np.testing.assert_allclose(nll, [[expected, expected, 0.0]], atol=2e-6)
     assert expected == pytest.approx(math.log(rows), abs=5e-7)
-
-
-def test_last_position_predicts_nothing():
-    problem = random_problem()
-    found = compute(*problem, random_weights())
-    assert found.nll.shape == problem[2].shape
-    assert not found.nll[:, -1].any()
-    assert found.nll[:, :-1].all()
-    to_hidden, _, to_weights = map(np.asarray, found.gradients)
-    assert not to_hidden[:, -1].any()
-    assert np.abs(to_hidden[:, :-1]).max(-1).all()
-    assert not to_weights[:, -1].any()
 
 
 def test_first_token_is_not_predicted():
@@ -207,42 +200,8 @@ def test_gradient_is_scaled_by_what_follows_the_loss():
         np.testing.assert_allclose(each, 3.0 * once, rtol=1e-6)
 
 
-def test_gradients_equal_finite_differences():
-    hidden, unembedding, tokens = random_problem(2, 4, 3, 5)
-    loss = jax.jit(losses.next_token_loss, static_argnums=(4, 5))
-    check_grads(
-        lambda h, w: loss(h, w, tokens, np.ones((2, 4), np.float32), FLOAT32, 3),
-        (hidden, unembedding),
-        order=1,
-        modes=["rev"],
-        atol=2e-2,
-        rtol=2e-2,
-    )
-
-
 def rounded(*arrays):
     return [x.astype(BFLOAT16).astype(np.float32) for x in arrays]
-
-
-@pytest.mark.parametrize("chunk", [0, 2])
-def test_bfloat16_rounds_the_operands_only(chunk):
-    """It is the float32 loss of rounded inputs, with gradients near to its own."""
-    *arrays, tokens = random_problem(embed_dim=64, rows=137, scale=0.3)
-    weights = random_weights()
-    actual = compute(*arrays, tokens, weights, BFLOAT16, chunk)
-    expected = compute(*rounded(*arrays), tokens, weights)
-    assert actual.nll.dtype == jnp.float32
-    np.testing.assert_allclose(actual.nll, expected.nll, atol=5e-6)
-    for each, exact in zip(actual.gradients, expected.gradients, strict=True):
-        assert each.dtype == jnp.float32
-        assert np.abs(each - exact).max() < 2**-7 * np.abs(exact).max()
-
-
-def take_branches_of(platform, monkeypatch):
-    def accelerator(*arrays, default, **others):
-        return others.get(platform, default)(*arrays)
-
-    monkeypatch.setattr(jax.lax, "platform_dependent", accelerator)
 
 
 def compute_as_there(*arguments, chunk=0):

@@ -1,4 +1,4 @@
-"""The recurrence: its own backward pass, padding in front, states."""
+"""The recurrence and its own backward pass; see also model/test_parity_lstm."""
 
 import functools
 import re
@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from forms import assert_near, with_gradients
 
 from gpt1_jax.ops.lstm import lstm, plain_lstm, zero_state
-from gpt1_jax.ops.products import Transposed
 
 N, T, U = 3, 7, 6
 FLOAT32 = jnp.dtype("float32")
@@ -29,29 +29,23 @@ def plain(inputs, recurrent, dtype):
     return plain_lstm(inputs, recurrent, zero_state(len(inputs), U, dtype))[0]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 4))
-def with_gradients(function, inputs, recurrent, grad, dtype=FLOAT32):
-    outputs, pullback = jax.vjp(lambda *x: function(*x, dtype), inputs, recurrent)
-    return outputs, *pullback(grad.astype(outputs.dtype))
+def gradients_of(function, inputs, recurrent, grad, dtype=FLOAT32):
+    form = functools.partial(function, dtype=dtype)
+    return with_gradients(form, grad, inputs, recurrent)
 
 
-@pytest.mark.parametrize("seq_len", [1, 2, T])
+@pytest.mark.parametrize("seq_len", [1, T])
 def test_the_fast_form_is_the_plain_one(seq_len):
-    given = arrays(1, seq_len)
-    results = zip(
-        with_gradients(lstm, *given), with_gradients(plain, *given), strict=True
-    )
-    for fast, expected in results:
-        assert fast.dtype == expected.dtype == jnp.float32
-        np.testing.assert_allclose(fast, expected, atol=1e-5)
+    fast, expected = (gradients_of(f, *arrays(1, seq_len)) for f in (lstm, plain))
+    assert_near(fast, expected, 1e-5, scaled=False)
 
 
 def test_bfloat16_rounds_products_and_not_the_cell():
     """Close to float32, as is the plain form; and the cell state keeps its digits."""
     given = arrays(2, seq_len=40)
-    exact = jax.device_get(with_gradients(lstm, *given))
+    exact = jax.device_get(gradients_of(lstm, *given))
     for function in (lstm, plain):
-        rough = with_gradients(function, *given, jnp.dtype("bfloat16"))
+        rough = gradients_of(function, *given, jnp.dtype("bfloat16"))
         assert [x.dtype for x in rough] == ["bfloat16", "float32", "float32"]
         for one, other in zip(rough, exact, strict=True):
             error = np.linalg.norm(np.asarray(one, np.float32) - other)
@@ -65,55 +59,10 @@ def test_bfloat16_rounds_products_and_not_the_cell():
     assert float(state.cell[0, 0]) == pytest.approx(0.4, rel=1e-4)
 
 
-@pytest.mark.parametrize("function", [lstm, plain], ids=["fast", "plain"])
-def test_no_output_sees_a_later_input(function):
-    """d h_t / d inputs_s is zero if and only if s > t."""
-    inputs, recurrent, weights = arrays(3)
-
-    def score(inputs, t):
-        outputs = function(inputs, recurrent, FLOAT32)
-        return jnp.sum(jnp.take(outputs * weights, t, axis=1))
-
-    gradients = jax.jit(jax.vmap(jax.grad(score), in_axes=(None, 0)))
-    reached = np.abs(gradients(inputs, jnp.arange(T))).max((1, 3)) > 0  # [t, s]
-    np.testing.assert_array_equal(reached, np.tril(np.ones((T, T), bool)))
-
-
-def test_the_state_goes_on_where_it_stopped():
-    inputs, recurrent, _ = arrays(4)
-    start = zero_state(N, U, FLOAT32)
-    whole, last = run_plain(inputs, recurrent, start)
-    first, state = run_plain(inputs[:, :3], recurrent, start)
-    second, state = run_plain(inputs[:, 3:], recurrent, state)
-    np.testing.assert_allclose(np.hstack([first, second]), whole, atol=1e-6)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), state, last)
-    np.testing.assert_array_equal(last.hidden, whole[:, -1])
-
-
-def test_padding_in_front_leaves_the_state_as_it_is():
-    inputs, recurrent, _ = arrays(5)
-    padding = np.array([0, 3, T], np.int32)
-    start = zero_state(N, U, FLOAT32)
-    outputs, last = run_plain(inputs, recurrent, start, padding)
-    for row, first in enumerate(padding):
-        expected, state = run_plain(inputs[:, first:], recurrent, start)
-        np.testing.assert_array_equal(outputs[row, :first], 0)
-        np.testing.assert_allclose(outputs[row, first:], expected[row], atol=1e-6)
-        np.testing.assert_allclose(last.cell[row], state.cell[row], atol=1e-6)
-
-
-def test_a_transposed_matrix_says_the_same():
-    inputs, recurrent, _ = arrays(6)
-    start = zero_state(N, U, FLOAT32)
-    expected, _ = run_plain(inputs, recurrent, start)
-    found, _ = run_plain(inputs, Transposed(jnp.asarray(recurrent.T)), start)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
 def test_the_backward_scan_multiplies_once_a_position():
     """The gradient of the matrix is one product after it, not a sum kept in it."""
     given = arrays(7)
-    jaxpr = jax.make_jaxpr(lambda *x: with_gradients(lstm, *x))(*given)
+    jaxpr = jax.make_jaxpr(lambda *x: gradients_of(lstm, *x))(*given)
     (call,) = jaxpr.eqns
     forward, backward = (
         eqn.params["jaxpr"].jaxpr
@@ -130,7 +79,9 @@ def test_the_backward_scan_multiplies_once_a_position():
 def test_no_stack_of_positions_is_rewritten_at_each_one():
     """In bfloat16 XLA would convert all of it, to update a slice in float32."""
     given = (*arrays(), jnp.dtype("bfloat16"))
-    compiled = with_gradients.lower(lstm, *given).compile()
+    compiled = (
+        jax.jit(gradients_of, static_argnums=(0, 4)).lower(lstm, *given).compile()
+    )
     updates = re.findall(
         r"= (\w+)\[([\d,]+)\]\S* dynamic-update-slice", compiled.as_text()
     )
