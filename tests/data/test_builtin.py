@@ -22,8 +22,8 @@ def test_builtin_documents_are_collected_once(tmp_path, monkeypatch):
         return {"b.module": "Text of b.", "a.module": "Text of a: naïve."}
 
     monkeypatch.setattr(builtin, "_collect_docstrings", collect)
-    first = builtin_documents(tmp_path, print)
-    again = builtin_documents(tmp_path, print)
+    first = builtin_texts(tmp_path, print)
+    again = builtin_texts(tmp_path, print)
     assert gc.isenabled()
     assert len(calls) == 1
     assert set(calls[0]) <= set(builtin.PACKAGES)

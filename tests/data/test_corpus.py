@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data import builtin, corpus, documents, shards
-from gpt1_jax.data.corpus import find_documents
+from gpt1_jax.data import builtin, corpus, named_texts, shards
+from gpt1_jax.data.corpus import find_texts
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -121,7 +121,7 @@ def test_prepare_small_blocks_change_nothing(tmp_path, prepare, make_text, monke
     texts = {"lines.txt": make_text(500), "line.txt": make_text(500, "", 500)}
     write_books(tmp_path / "books", {**texts, "blank.txt": "\n" * 50 + "fox" + " " * 9})
     whole, _ = prepare(cache_dir=str(tmp_path / "whole"))
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 64)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 64)
     cut, _ = prepare(cache_dir=str(tmp_path / "cut"))
     assert cut.directory.name == whole.directory.name
     for split in ("train", "valid"):
@@ -132,7 +132,7 @@ def test_prepare_small_blocks_change_nothing(tmp_path, prepare, make_text, monke
 def test_prepare_with_processes_writes_the_same_bytes_in_order(
     tmp_path, prepare, books, monkeypatch, processes
 ):
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 100)  # some hundred blocks
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 100)  # some hundred blocks
     one, _ = prepare(cache_dir=str(tmp_path / "one"), num_workers=1)
     two, _ = prepare(cache_dir=str(tmp_path / "two"), num_workers=2)
     assert len(processes) == 2
@@ -351,7 +351,7 @@ def test_prepare_interrupted_leaves_nothing(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(documents, "BLOCK_CHARS", 100)
+        patch.setattr(named_texts, "BLOCK_CHARS", 100)
         patch.setattr(shards.CorpusWriter, "add", interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepare(num_workers=workers or 1)
@@ -616,7 +616,7 @@ def test_prepare_memory_does_not_grow_with_the_text(
     tmp_path, prepare, make_text, monkeypatch
 ):
     """In one document, of which the end is held out."""
-    monkeypatch.setattr(documents, "BLOCK_CHARS", 1 << 14)
+    monkeypatch.setattr(named_texts, "BLOCK_CHARS", 1 << 14)
     monkeypatch.setattr(shards, "_MOVED", 1 << 12)
     text = make_text(20_000)  # 0.1 MB
 
@@ -679,4 +679,4 @@ def test_find_documents_refuses_a_file_named_for_both_splits(
     with pytest.raises(
         UserError, match=rf"^{valid} .* config\.data\.train and by config\.data\.valid"
     ):
-        find_documents(data_config(valid=valid), tmp_path, print)
+        find_texts(data_config(valid=valid), tmp_path, print)

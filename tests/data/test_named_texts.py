@@ -14,9 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpt1_jax.data import documents, text_files
-from gpt1_jax.data.documents import (
-    Document,
+from gpt1_jax.data import named_texts, text_files
+from gpt1_jax.data.named_texts import (
     HeldOut,
     NamedText,
     cut_blocks,
@@ -135,7 +134,7 @@ def books(tmp_path, write) -> Path:
 
 
 def test_text_documents_of_a_folder_are_its_texts_by_path(books):
-    documents = text_documents(str(books))
+    documents = texts_in_files(str(books))
     assert names(documents) == ["a.md", "b.txt", "c.text", "d.txt.gz"]
     for _ in range(2):
         assert [text_of(d) for d in documents] == [f"book {c}\n" for c in "abcd"]
@@ -145,7 +144,7 @@ def test_text_documents_of_a_folder_are_its_texts_by_path(books):
 def test_text_documents_are_sorted_without_the_suffix_of_a_compressed_file(write):
     order = ["a.txt.xz", "b.txt.gz", "b.txt-1.txt", "c.txt"]
     folder = {Path(write(name, "text")).parent for name in order}.pop()
-    assert names(text_documents(str(folder))) == order
+    assert names(texts_in_files(str(folder))) == order
 
 
 @pytest.mark.parametrize(
@@ -163,7 +162,7 @@ def test_text_documents_are_sorted_without_the_suffix_of_a_compressed_file(write
 )
 def test_text_documents_of_names_and_globs(books, monkeypatch, paths, found):
     monkeypatch.chdir(books)
-    assert names(text_documents(paths)) == found.split()
+    assert names(texts_in_files(paths)) == found.split()
 
 
 @pytest.mark.parametrize("written", ["{0}", "{0}/{1}", "{0}/*.txt", "{0}/**/?ook*"])
@@ -187,12 +186,12 @@ def test_text_documents_take_a_name_that_is_there_as_it_stands(
 
 def test_text_documents_among_several_need_a_backslash_before_a_comma(tmp_path, write):
     one, *_ = (write(name, "a") for name in ("Austen, Jane.txt", "b [1].txt", "c.txt"))
-    assert names(text_documents(one)) == ["Austen, Jane.txt"]
+    assert names(texts_in_files(one)) == ["Austen, Jane.txt"]
     for refused in (f"{one},{tmp_path}/c.txt", f"{tmp_path}/b [1]*.txt"):
         with pytest.raises(
             FileNotFoundError, match=r"Write \\, for a comma .* \[\[\] fo"
         ):
-            text_documents(refused)
+            texts_in_files(refused)
     for comma in ("?", "\\,"):
         written = f"{one.replace(',', comma)},{tmp_path}/b [[]1]*.txt"
         assert names(texts_in_files(written)) == ["Austen, Jane.txt", "b [1].txt"]
@@ -233,7 +232,7 @@ def test_text_documents_refuses_a_name_with_its_key(
     """Before any work: an hour of other text may come before."""
     monkeypatch.chdir(broken)
     with pytest.raises((FileNotFoundError, UserError), match=message) as raised:
-        text_documents(paths)
+        texts_in_files(paths)
     assert KEY in str(raised.value) and "\n" not in str(raised.value)
 
 
@@ -241,7 +240,7 @@ def test_text_document_stamp_changes_with_size_and_time(write):
     def stamp(text: str, nanoseconds: int) -> str:
         file = write("book.txt", text)
         os.utime(file, ns=(nanoseconds, nanoseconds))
-        return text_documents(file)[0].stamp
+        return texts_in_files(file)[0].stamp
 
     second = 1_700_000_000_000_000_000
     first = stamp("one", second)
@@ -263,7 +262,7 @@ def test_text_document_stamp_changes_with_size_and_time(write):
 def test_read_digest_reads_to_the_end_and_names_what_is_no_text(
     write, name, data, message
 ):
-    (document,) = text_documents(write(name, data))
+    (document,) = texts_in_files(write(name, data))
     with pytest.raises(UserError, match=message):
         document.read_digest()
 
@@ -278,7 +277,7 @@ def test_jsonl_documents_are_their_field(tmp_path, write, name, monkeypatch):
     lines = "\r\n".join(json.dumps({"id": 3, "text": text}) for text in texts)
     data = f"\n{lines}".encode()
     write(name, gzip.compress(data) if name.endswith("gz") else data)
-    (document,) = text_documents(str(tmp_path))
+    (document,) = texts_in_files(str(tmp_path))
     assert text_of(document) == "".join(text + "\n" for text in texts)
 
 
@@ -294,7 +293,7 @@ def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path, write):
     stamps = [each.stamp for each in (one, other, plain)]
     assert stamps == [f"{plain_stamp}-text", f"{plain_stamp}-body", plain_stamp]
     write("b.txt", "text")
-    assert names(text_documents(str(tmp_path), field="")) == ["b.txt"]
+    assert names(texts_in_files(str(tmp_path), field="")) == ["b.txt"]
 
 
 # --- which documents are held out ---------------------------------------------
@@ -302,7 +301,7 @@ def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path, write):
 
 def made_documents(sizes):
     return [
-        Document(f"book{number}.txt", "", size, lambda: iter(()))
+        NamedText(f"book{number}.txt", "", size, lambda: iter(()))
         for number, size in enumerate(sizes)
     ]
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gpt1_jax import data
-from gpt1_jax.data import documents
+from gpt1_jax.data import named_texts
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.errors import MissingPackage, UserError
@@ -23,7 +23,7 @@ def test_empty_rows_are_passed_over_on_request(tmp_path):
     path, texts = tmp_path / "a.parquet", ["one", None, "", "two"]
     pq.write_table(pa.table({"text": texts}), path)
     strict, lenient = (
-        documents.text_documents(str(path), KEY, "text", skip_empty=each)[0]
+        named_texts.texts_in_files(str(path), KEY, "text", skip_empty=each)[0]
         for each in (False, True)
     )
     assert "".join(lenient.blocks()) == "one\ntwo\n"
@@ -49,7 +49,7 @@ def test_a_missing_library_is_named_before_any_file_is_read(
     monkeypatch.delitem(sys.modules, "gpt1_jax.data.parquet", raising=False)
     monkeypatch.delattr(data, "parquet", raising=False)
     with pytest.raises(MissingPackage, match=rf"{message}.*'gpt1_jax\[text\]'"):
-        documents.text_documents(write(name, "not read"), KEY, "text")
+        named_texts.texts_in_files(write(name, "not read"), KEY, "text")
 
 
 # --- files that hold several documents ----------------------------------------
@@ -66,7 +66,7 @@ def stories(write, data_config):
 
     def make(**overrides):
         how = {"train": file, "document_separator": MARK, **overrides}
-        return documents.find_text(data_config(**how), None, print)
+        return named_texts.find_text(data_config(**how), None, print)
 
     return make
 
@@ -131,7 +131,7 @@ def test_the_tokenizer_is_trained_on_what_is_not_held_out_of_a_file_read_twice(
 ):
     """Once to train the tokenizer, and once to encode both splits."""
     given, train = [], SentencePieceTokenizer.train
-    opened, read = [], documents.read_plain_text
+    opened, read = [], named_texts.read_plain_text
 
     def note(lines, *arguments):
         given.extend(lines)
@@ -142,7 +142,7 @@ def test_the_tokenizer_is_trained_on_what_is_not_held_out_of_a_file_read_twice(
         return read(path, **how)
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", note)
-    monkeypatch.setattr(documents, "read_plain_text", note_opened)
+    monkeypatch.setattr(named_texts, "read_plain_text", note_opened)
     file = str(tmp_path / "stories.txt")
     corpus, _ = prepare({"vocab_size": 360}, train=file, document_separator=MARK)
     told = [line for line in given if line.startswith("Story")]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpt1_jax.data.documents import Document
-from gpt1_jax.data.tfds import find_text, open_dataset, shared_rows, tfds_documents
+from gpt1_jax.data.named_texts import NamedText
+from gpt1_jax.data.tfds import find_text, open_dataset, shared_rows, tfds_texts
 from gpt1_jax.errors import MissingData, UserError
 
 KEY = "config.data.train"
@@ -73,7 +73,7 @@ def rows_of(tfds_dir):
     """`rows_of(split)`: the documents of a split of the prepared dataset."""
 
     def find(split="train", feature="text", directory=tfds_dir):
-        return tfds_documents(f"gpt1_rows:{split}", feature, str(directory), KEY)
+        return tfds_texts(f"gpt1_rows:{split}", feature, str(directory), KEY)
 
     return find
 
@@ -94,7 +94,7 @@ def test_tfds_documents_of_a_slice(rows_of):
 
 
 def test_tfds_documents_are_ranges_of_rows_when_there_are_many(rows_of, monkeypatch):
-    monkeypatch.setattr("gpt1_jax.data.tfds._MAX_DOCUMENTS", 2)
+    monkeypatch.setattr("gpt1_jax.data.tfds._MAX_TEXTS", 2)
     assert [text_of(d) for d in rows_of()] == [
         "".join(row + "\n" for row in rows) for rows in (ROWS[:3], ROWS[3:])
     ]
@@ -140,7 +140,7 @@ def test_tfds_documents_wrong_name_split_or_feature_is_named(
     tfds_dir, spec, feature, message
 ):
     with pytest.raises(UserError, match=message) as raised:
-        tfds_documents(spec, feature, str(tfds_dir), KEY)
+        tfds_texts(spec, feature, str(tfds_dir), KEY)
     message = str(raised.value)
     assert "config.data.t" in message and "\n" not in message and len(message) < 300
 

@@ -13,7 +13,7 @@ from made_up_tokenizer import Numbers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gpt1_jax.data import token_files
-from gpt1_jax.data.corpus import find_documents
+from gpt1_jax.data.corpus import find_texts
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
@@ -53,7 +53,7 @@ def prepare(prepare, rules):
 
 
 def document_of(path):
-    return token_files.TokenDocument(epath.Path(path), "")
+    return token_files.TokenFile(epath.Path(path), "")
 
 
 # How other programs write ids to a file; the name that the file has then.

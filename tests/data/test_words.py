@@ -301,7 +301,7 @@ def test_lines_know_their_number_and_place(write):
 def test_lines_are_the_same_in_every_reader(write):
     """A corpus, words to score, prompts and texts to label."""
     source = write("a.txt", "one\r\rtwo\u2028two\r\nthree\nfour")
-    (document,) = text_documents(source, "config.data.train", "")
+    (document,) = texts_in_files(source, "config.data.train", "")
     lines = [line for line in "".join(document.blocks()).split("\n") if line]
     assert lines == ["one", "two\u2028two", "three", "four"]
     found = list(read_lines(source))
@@ -324,7 +324,7 @@ def test_lines_are_the_same_in_every_reader(write):
 )
 def test_what_is_no_plain_text_is_named_by_every_reader(write, data, message):
     source = write("a.txt", data)
-    (document,) = text_documents(source, "config.data.train", "text")
+    (document,) = texts_in_files(source, "config.data.train", "text")
     for read in (
         lambda: list(document.blocks()),
         lambda: list(read_lines(source)),

@@ -249,7 +249,7 @@ def test_training_text_may_be_files_of_a_dataset(published, tmp_path):
         return config.data.train
 
     named = resolved(f"{HERE}/*.txt,{tmp_path / 'mine.txt'}")
-    texts = text_documents(named, "config.data.train", "text")
+    texts = texts_in_files(named, "config.data.train", "text")
     assert sorted("".join(each.chunks()) for each in texts) == ["Here.", "Once."]
     with pytest.raises(UserError, match=rf"config\.data\.train='{HERE}"):
         resolved(f"{HERE}/*.md5")

@@ -13,7 +13,7 @@ from gpt1_jax.ops.attention import (
     causal_attention,
     plain_causal_attention,
 )
-from gpt1_jax.ops.cached_attention import Memory, cached_attention, in_lanes
+from gpt1_jax.ops.cached_attention import LayerCache, cached_attention, in_lanes
 from gpt1_jax.ops.dropout import dropout, step_noise
 
 SHAPE = (2, 7, 3, 4)  # [N, T, H, K]
@@ -151,14 +151,14 @@ ONE_TOKEN = [(place, place + 1) for place in range(70)]
 def test_cached_attention_equals_that_over_the_whole_sequence(parts, dtype):
     """The second sequence lies behind padding, which ends behind a block of lanes.
 
-    A memory in lanes takes one token at a time. `empty_memory` makes one of bfloat16
-    rows on accelerators alone.
+    A cache in lanes takes one token at a time. `init_layer_cache` makes bfloat16 rows on
+    accelerators alone.
     """
     shape, padding = (2, 70, 3, 4), np.asarray([0, 33])
     qkv = [x.astype(dtype) for x in random_qkv(shape=shape)]
     expected = np.asarray(attend(*qkv), np.float32)
     placed = [np.stack([x[0], np.roll(x[1], 33, axis=0)]) for x in qkv]
-    memory = Memory(*jnp.zeros((2, 6, 70, 4), dtype))
+    memory = LayerCache(*jnp.zeros((2, 6, 70, 4), dtype))
     if parts is ONE_TOKEN:
         memory = in_lanes(memory, dtype)
         assert memory.keys.shape == (96, 4, 6)  # whole blocks of places

@@ -245,7 +245,7 @@ def test_only_what_is_new_is_scored_and_opened(
         opened.append(step)
         return open_run(folder, step)
 
-    monkeypatch.setattr("gpt1_jax.runs.steps.open_run", opening)
+    monkeypatch.setattr("gpt1_jax.runs.saved_steps.open_run", opening)
     run = shutil.copytree(pretrained, tmp_path / "run")
     later = (run / "checkpoints/12").rename(tmp_path / "later")
     ask(init_from=str(run), step="all")
