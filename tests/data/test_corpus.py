@@ -662,7 +662,7 @@ def test_the_bar_counts_what_its_total_does(tmp_path, prepare, packed, monkeypat
 # --- where text comes from ----------------------------------------------------
 
 
-def test_find_documents_names_the_module_of_a_source_that_is_not_there(
+def test_find_texts_names_the_module_of_a_source_that_is_not_there(
     tmp_path, data_config, monkeypatch
 ):
     monkeypatch.setitem(corpus.SOURCES, "builtin", "not_there:find_text")
@@ -671,7 +671,7 @@ def test_find_documents_names_the_module_of_a_source_that_is_not_there(
 
 
 @pytest.mark.parametrize("valid", ["books/book3.txt", "link.txt"])
-def test_find_documents_refuses_a_file_named_for_both_splits(
+def test_find_texts_refuses_a_file_named_for_both_splits(
     tmp_path, data_config, books, monkeypatch, valid
 ):
     monkeypatch.chdir(tmp_path)

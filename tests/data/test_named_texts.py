@@ -133,7 +133,7 @@ def books(tmp_path, write) -> Path:
     return tmp_path / "books"
 
 
-def test_text_documents_of_a_folder_are_its_texts_by_path(books):
+def test_texts_in_files_of_a_folder_are_its_texts_by_path(books):
     documents = texts_in_files(str(books))
     assert names(documents) == ["a.md", "b.txt", "c.text", "d.txt.gz"]
     for _ in range(2):
@@ -141,7 +141,7 @@ def test_text_documents_of_a_folder_are_its_texts_by_path(books):
     assert [d.num_bytes for d in documents] == [7, 7, 7, None]
 
 
-def test_text_documents_are_sorted_without_the_suffix_of_a_compressed_file(write):
+def test_texts_in_files_are_sorted_without_the_suffix_of_a_compressed_file(write):
     order = ["a.txt.xz", "b.txt.gz", "b.txt-1.txt", "c.txt"]
     folder = {Path(write(name, "text")).parent for name in order}.pop()
     assert names(texts_in_files(str(folder))) == order
@@ -160,14 +160,14 @@ def test_text_documents_are_sorted_without_the_suffix_of_a_compressed_file(write
         (".git,.hidden.txt", "notes.txt .hidden.txt"),  # hidden, but asked for
     ],
 )
-def test_text_documents_of_names_and_globs(books, monkeypatch, paths, found):
+def test_texts_in_files_of_names_and_globs(books, monkeypatch, paths, found):
     monkeypatch.chdir(books)
     assert names(texts_in_files(paths)) == found.split()
 
 
 @pytest.mark.parametrize("written", ["{0}", "{0}/{1}", "{0}/*.txt", "{0}/**/?ook*"])
 @pytest.mark.parametrize("folder", ["part [1]", "Austen, Jane", "a*"])
-def test_text_documents_take_a_name_that_is_there_as_it_stands(
+def test_texts_in_files_take_a_name_that_is_there_as_it_stands(
     tmp_path, monkeypatch, folder, written
 ):
     name = "book [1999] of A.txt"
@@ -184,7 +184,7 @@ def test_text_documents_take_a_name_that_is_there_as_it_stands(
         assert not document.name.startswith("./")
 
 
-def test_text_documents_among_several_need_a_backslash_before_a_comma(tmp_path, write):
+def test_texts_in_files_among_several_need_a_backslash_before_a_comma(tmp_path, write):
     one, *_ = (write(name, "a") for name in ("Austen, Jane.txt", "b [1].txt", "c.txt"))
     assert names(texts_in_files(one)) == ["Austen, Jane.txt"]
     for refused in (f"{one},{tmp_path}/c.txt", f"{tmp_path}/b [1]*.txt"):
@@ -226,7 +226,7 @@ def broken(books, write) -> Path:
         ("b.txt,more/a.pdf", r"a\.pdf ends in \.pdf, not plain text"),
     ],
 )
-def test_text_documents_refuses_a_name_with_its_key(
+def test_texts_in_files_refuses_a_name_with_its_key(
     broken, monkeypatch, paths, message
 ):
     """Before any work: an hour of other text may come before."""

@@ -45,7 +45,7 @@ def test_a_missing_library_is_named_before_any_file_is_read(
 ):
     for module in ("pyarrow", "backports.zstd"):
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delattr(backports, "zstd")
+    monkeypatch.delattr(backports, "zstd", raising=False)
     monkeypatch.delitem(sys.modules, "gpt1_jax.data.parquet", raising=False)
     monkeypatch.delattr(data, "parquet", raising=False)
     with pytest.raises(MissingPackage, match=rf"{message}.*'gpt1_jax\[text\]'"):
