@@ -151,23 +151,23 @@ ONE_TOKEN = [(place, place + 1) for place in range(70)]
 def test_cached_attention_equals_that_over_the_whole_sequence(parts, dtype):
     """The second sequence lies behind padding, which ends behind a block of lanes.
 
-    A cache in lanes takes one token at a time. `init_layer_cache` makes bfloat16 rows on
-    accelerators alone.
+    A cache in lanes takes one token at a time. Only on accelerators does
+    `init_layer_cache` make one of bfloat16.
     """
     shape, padding = (2, 70, 3, 4), np.asarray([0, 33])
     qkv = [x.astype(dtype) for x in random_qkv(shape=shape)]
     expected = np.asarray(attend(*qkv), np.float32)
     placed = [np.stack([x[0], np.roll(x[1], 33, axis=0)]) for x in qkv]
-    memory = LayerCache(*jnp.zeros((2, 6, 70, 4), dtype))
+    cache = LayerCache(*jnp.zeros((2, 6, 70, 4), dtype))
     if parts is ONE_TOKEN:
-        memory = in_lanes(memory, dtype)
-        assert memory.keys.shape == (96, 4, 6)  # whole blocks of places
+        cache = in_lanes(cache, dtype)
+        assert cache.keys.shape == (96, 4, 6)  # whole blocks of places
     error = 2e-2 if dtype == "bfloat16" else 2e-6  # of probabilities and results
-    cached, stored = jax.jit(cached_attention), memory.keys.dtype
+    cached, stored = jax.jit(cached_attention), cache.keys.dtype
     for start, stop in parts:
         new = (x[:, start:stop] for x in placed)
-        found, memory = cached(*new, memory, jnp.int32(start), padding)
-        assert memory.keys.dtype == stored
+        found, cache = cached(*new, cache, jnp.int32(start), padding)
+        assert cache.keys.dtype == stored
         for n, places in enumerate(padding):
             first = max(start, places)
             np.testing.assert_allclose(
