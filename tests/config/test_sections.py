@@ -75,7 +75,7 @@ NO_ARGUMENTS = (
             {"data__source": "tokens", "data__train": "a.bin"},
             "the tokenizer that made th",
         ),
-        ({"data__train": "a.txt"}, "data.train='a.txt'.* source=text"),
+        ({"data__train": "a.txt"}, "data.train='a.txt'.*data.source=text"),
         *(
             (
                 {"data__document_separator": "--", **source},
