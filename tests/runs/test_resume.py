@@ -173,6 +173,8 @@ def test_of_many_differences_the_first_are_named(monkeypatch, others):
     with pytest.raises(ValueError, match=r"a is 1 on process 1, 2 on process 0") as e:
         resume.check_same({"a": 2})
     assert ("and 15 more" in str(e.value)) == (others == 20)
+    with pytest.raises(ValueError, match="b is None on process 1, 3 on process 0"):
+        resume.check_same({"a": 1, "b": 3})
 
 
 STAMP = RUN_FOLDER.stamp()
