@@ -51,11 +51,23 @@ def flat_params(params):
     }
 
 
+def perturbed(params, seed=0):
+    """Gains of 1 +- 0.1 and biases of 0.02: at 1 and 0 mistakes hide."""
+    key = jax.random.key(seed)
+
+    def perturb(path, leaf):
+        number = number_of("/".join(k.key for k in path))
+        noise = jax.random.normal(jax.random.fold_in(key, number), leaf.shape)
+        return leaf + {"scale": 0.1, "bias": 0.02}.get(path[-1].key, 0.0) * noise
+
+    return jax.tree.map_with_path(perturb, params)
+
+
 def made_up_params(init, config, *more, seed=1, spread=0):
     """As `init(config, *more, key)` draws them, from NumPy: nothing is compiled.
 
     Matrices N(0, 0.02^2), an LSTM's as large as the square root of their inputs; gains
-    1 and biases 0, or with `spread=1` around those: at 1 and 0 mistakes hide.
+    1 and biases 0, or with `spread=1` as those of `perturbed`.
     """
     shapes = jax.eval_shape(
         lambda key: init(usual(config), *more, key), jax.random.key(0)
@@ -74,13 +86,25 @@ def made_up_params(init, config, *more, seed=1, spread=0):
 
 
 def drawn_params(config, seed=0):
-    """Those of a language model, with gains of 1 +- 0.1 and biases of 0.02."""
+    """As large as `perturbed` ones of a language model; nothing is compiled."""
     init = language_model.init_params
     return made_up_params(init, config, seed=seed, spread=1)
 
 
 # An LSTM, with sizes that no Transformer has: they do not matter.
 LSTM = {"kind": "lstm", "num_layers": 3, "num_heads": 5, "mlp_dim": 7}
+
+
+def with_moving_gates(params):
+    """An LSTM's matrices, large enough for the gates to open and shut."""
+    return jax.tree.map_with_path(
+        lambda path, leaf: leaf * {"kernel": 2, "wte": 5}.get(path[-1].key, 1),
+        perturbed(params),
+    )
+
+
+def number_of(name):
+    return sum(ord(letter) * 31**i for i, letter in enumerate(name)) % 2**31
 
 
 def random_tokens(shape=(4, 16), vocab_size=97, seed=0):

@@ -1,9 +1,10 @@
 """What tests of the model share."""
 
 import jax
-import numpy as np
 import pytest
-from tiny_models import LSTM, drawn_params
+from tiny_models import LSTM, drawn_params, with_moving_gates
+
+from gpt1_jax.model.language_model import init_params
 
 
 @pytest.fixture(scope="session")
@@ -21,13 +22,9 @@ def one_layer(tiny):
 @pytest.fixture(scope="session")
 def moving_lstm(tiny_model_config):
     """(config, params) of an LSTM whose gates open and shut."""
-    config, larger = tiny_model_config(**LSTM), {"kernel": 2, "wte": 5}
-    params = jax.tree.map_with_path(
-        lambda path, leaf: leaf * larger.get(path[-1].key, 1), drawn_params(config)
-    )
-    forget = np.repeat(np.float32([0, 1, 0, 0]), config.lstm_units)
-    params["h_0"]["lstm"]["c_input"]["bias"] += forget  # as at first
-    return config, params
+    config = tiny_model_config(**LSTM)
+    initial = jax.jit(lambda key: with_moving_gates(init_params(config, key)))
+    return config, initial(jax.random.key(0))
 
 
 @pytest.fixture(params=["transformer", "lstm"])
