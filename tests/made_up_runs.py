@@ -154,3 +154,11 @@ def write_zero_shot(folder, scores=(0.5, 0.75), **more):
     }
     write_json(folder / "results.json", result)
     return folder
+
+
+def write_one_of_each(folder):
+    """A pre-trained run, a fine-tuned one and an evaluation of the first."""
+    write_pretrained(folder / "pretrain" / "small")
+    write_finished(folder / "finetune" / "sst2")
+    write_zero_shot(folder / "zero_shot")
+    return folder

@@ -7,7 +7,7 @@ import sys
 import zipfile
 
 import pytest
-from made_up_runs import write_finished, write_pretrained, write_zero_shot
+from made_up_runs import write_one_of_each
 from tiny_run import ROOT, job_config, run_program
 
 from gpt1_jax.errors import UserError
@@ -17,11 +17,7 @@ from gpt1_jax.jobs import report
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A folder with one made-up run of each kind."""
-    folder = tmp_path_factory.mktemp("runs")
-    write_pretrained(folder / "pretrain" / "small")
-    write_finished(folder / "finetune" / "sst2")
-    write_zero_shot(folder / "zero_shot")
-    return folder
+    return write_one_of_each(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from made_up_runs import (
     finished_result,
     write_finished,
     write_json,
+    write_one_of_each,
     write_pretrained,
     write_zero_shot,
 )
@@ -61,11 +62,7 @@ def pictures(report, title):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """A report on one run of each kind."""
-    folder = tmp_path_factory.mktemp("runs")
-    write_pretrained(folder / "pretrain" / "small")
-    write_finished(folder / "finetune" / "sst2")
-    write_zero_shot(folder / "zero_shot")
-    return document(folder)
+    return document(write_one_of_each(tmp_path_factory.mktemp("runs")))
 
 
 def test_the_sections_stand_in_order(report):
