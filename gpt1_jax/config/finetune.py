@@ -122,9 +122,8 @@ class TaskDataConfig(ExamplesConfig):
     seq_len_buckets: Annotated[tuple[int, ...], not_empty, rising("32,64,128")] = (
         *(32, 64, 128, 256, 512),
     )
-    # In training, only attention sees padding: elsewhere, a batch is filled up to one
-    # of a run's sizes, of which there are one for each length or at most this many. 0:
-    # padding is left in.
+    # In training, only attention sees padding; elsewhere, a batch is filled up to one of
+    # so many sizes at most. 0: padding is left in.
     unpadded_sizes: NotNegative[int] = 16
 
     def __post_init__(self):
@@ -315,8 +314,7 @@ class FinetuneConfig(TrainingConfig):
     head: HeadConfig
     eval: Free[FinetuneEvalConfig]
     suite: Free[SuiteConfig]
-    # The format of the pictures in plots/: of losses, and of a suite's comparison. The
-    # numbers are in .csv files beside them.
+    # The format of the pictures in plots/; .csv files beside them hold the numbers.
     figure: Free[FigureSuffix] = ".png"
 
     @property

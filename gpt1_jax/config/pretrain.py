@@ -57,8 +57,7 @@ class PretrainConfig(TrainingConfig):
     data: DataConfig
     eval: Free[EvalConfig]
     checkpoint: Free[PretrainCheckpointConfig]
-    # The format of the picture of the losses, plots/loss; a .csv file beside it holds
-    # the numbers.
+    # The format of the pictures in plots/; .csv files beside them hold the numbers.
     figure: Free[FigureSuffix] = ".png"
 
     def __post_init__(self):

@@ -298,9 +298,8 @@ class OptimizerConfig(Section):
     # Further arguments of optax's function: "momentum=0.9,nesterov=True" (sgd).
     arguments: str = ""
     learning_rate: Positive[float]  # the highest
-    # b1, b2 and eps are passed to optimizers that have arguments of these names.
-    # Optax's defaults may differ: Lion's b2 is 0.99, Adafactor's eps 1e-30. The run
-    # says so when it begins.
+    # b1, b2 and eps are passed to optimizers that have arguments of these names. If
+    # Optax's own defaults differ, as Lion's b2 does, the run says so.
     b1: Share = 0.9
     b2: Share = 0.999  # see b1
     eps: Positive[float] = 1e-8  # see b1
@@ -551,8 +550,8 @@ class TrainingConfig(JobConfig):
     # The folder of a run to start from, the origin: its weights, tokenizer and sizes
     # take the place of `tokenizer` and `model`. Empty: no origin.
     init_from: RunFolder = ""
-    # The origin's saved step: "default" (a fine-tuned run's best, any other run's
-    # newest), "newest", "best" or a number.
+    # The saved step: "default" (a fine-tuned run's best, any other run's newest),
+    # "newest", "best" or a number.
     step: ByContent[Step] = DEFAULT
     model: ModelOptions
     optimizer: OptimizerConfig
