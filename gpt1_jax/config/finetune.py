@@ -122,8 +122,8 @@ class TaskDataConfig(ExamplesConfig):
     seq_len_buckets: Annotated[tuple[int, ...], not_empty, rising("32,64,128")] = (
         *(32, 64, 128, 256, 512),
     )
-    # In training, only attention sees padding; elsewhere, a batch is filled up to one of
-    # so many sizes at most. 0: padding is left in.
+    # In training, only attention sees padding; elsewhere, a batch is filled up to one
+    # of so many sizes at most. 0: padding is left in.
     unpadded_sizes: NotNegative[int] = 16
 
     def __post_init__(self):
