@@ -13,7 +13,7 @@ from gpt1_jax.config.keys import Description, describe_keys
 _HEAD = """\
 # Configuration keys
 
-The keys of all jobs with their defaults. `--config.KEY=VALUE` sets one;
+The keys of all jobs with their defaults. The flag `--config.KEY` sets one;
 `--config=configs/NAME.py:PRESET --help` prints those of a job and preset. Keys that an
 earlier job explains stand at the end of a job; `SECTION.*` are all that both have.
 
