@@ -50,7 +50,7 @@ class PretrainConfig(TrainingConfig):
 
     seed: Seed = 0  # for initialisation, data order and dropout masks
     # Take the origin's optimizer too: moments, schedule and data continue after its
-    # step, up to train.num_steps, which includes the steps already taken.
+    # step, up to train.num_steps in all.
     init_optimizer: bool = False
     model: ModelSection
     tokenizer: TokenizerConfig
