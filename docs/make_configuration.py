@@ -13,17 +13,15 @@ from gpt1_jax.config.keys import Description, describe_keys
 _HEAD = """\
 # Configuration keys
 
-The keys of all jobs: the value that each has unless a preset or you set another, its
-meaning, and limits that are not obvious. Keys that an earlier job explains stand at the
-end of a job, with the values that differ there. The flag `--config.KEY` sets a key;
-`--config=configs/NAME.py:PRESET --help` prints all of a job and preset.
+The keys of all jobs with their defaults. The flag `--config.KEY` sets one;
+`--config=configs/NAME.py:PRESET --help` prints those of a job and preset. Keys that an
+earlier job explains stand at the end of a job; `SECTION.*` are all that both have.
 
 A run resumes only with the values that it began with. Exceptions are keys that *may
 change*, keys that may name *the same content* by another path, and keys *of the
 machine*, which are never read from a run folder.
 
-(Made by `docs/make_configuration.py` from the fields in `gpt1_jax/config/` and
-`gpt1_jax/studies/*/config.py`.)
+(Made by `docs/make_configuration.py` from the comments at the fields.)
 """
 _ON_RESUME = {
     FREE: "may change",
@@ -31,8 +29,9 @@ _ON_RESUME = {
     MACHINE: "of the machine",
 }
 _OBVIOUS = (
-    r"positive|not be negative|at most [12],\d{3},\d{3}|the lowest and"
-    r"|different names|all, none or|in \[0, 0\.99999"
+    r"positive|not be negative|at most [12],\d{3},\d{3}|the lowest and|all, none or"
+    r"|different n|no layer twice|one or more|a whole number in|0$"
+    r"|in \[0, (0\.99999|1[)\]])|codes of|the Hub's|the number of a"
 )
 
 
@@ -43,20 +42,28 @@ def make_page() -> str:
     for job, each in JOBS.items():
         values = flatten(usage.defaults(job, ""))
         lines, elsewhere = [], defaultdict(list)
+        sections: Counter[str] = Counter()  # how many keys each has
         for described in describe_keys(each.config_class()):
             name = described.key.name
             skipped = name == "job" or (name == "preset" and explained)
             if skipped or name not in values:
                 continue
             here = _Explained(job, name, values[name])
-            place = explained.setdefault(f"{name}: {_text(described)}", here)
+            sections[here.section] += 1
+            text = _text(described, here.value)
+            place = explained.setdefault(f"{name}: {text}", here)
             if place is here:
-                lines.append(_wrapped(f"- {here.default}: {_text(described)}"))
+                lines.append(_wrapped(f"- {here.default}: {text}"))
             else:
                 elsewhere[place.job].append((place, here))
+        shared = []
         for first, pairs in elsewhere.items():
-            known = [each for each in explained.values() if each.job == first]
-            lines.append(_wrapped(f"- {_shared(first, known, pairs)}"))
+            there = Counter(
+                each.section for each in explained.values() if each.job == first
+            )
+            shared.append(_shared(first, pairs, (there, sections)))
+        if shared:
+            lines.append(_wrapped(f"- As under {'; '.join(shared)}."))
         parts.append("\n".join([f"## {job}\n", *lines, ""]))
     return "\n".join(parts).rstrip() + "\n"
 
@@ -79,29 +86,33 @@ class _Explained(NamedTuple):
 
 
 def _shared(
-    first: str, known: list[_Explained], pairs: list[tuple[_Explained, _Explained]]
+    first: str,
+    pairs: list[tuple[_Explained, _Explained]],
+    sizes: tuple[Counter[str], Counter[str]],
 ) -> str:
-    """The keys that an earlier job explains: whole sections by name, other values."""
-    count = Counter(place.section for place, _ in pairs)
-    whole = Counter(each.section for each in known)
-    names = [
-        f"`{here.section}.*`"
-        if here.section and 1 < count[here.section] == whole[here.section]
-        else f"`{here.name}`"
-        for _, here in pairs
-    ]
-    text = f"As under [{first}](#{first}): {', '.join(dict.fromkeys(names))}."
-    others = [here.default for place, here in pairs if place.value != here.value]
-    return f"{text} Other values: {', '.join(others)}." if others else text
+    """The keys of a job that an earlier one explains: whole sections by name."""
+    count = Counter(here.section for _, here in pairs)
+    names = []
+    for place, here in pairs:
+        found = count[section := here.section]
+        whole = section and 1 < found in [each[section] for each in sizes]
+        if whole:
+            names.append(f"`{section}.*`")
+        if place.value != here.value:
+            names.append(here.default)
+        elif not whole:
+            names.append(f"`{here.name}`")
+    return f"[{first}](#{first}): {', '.join(dict.fromkeys(names))}"
 
 
-def _text(described: Description) -> str:
+def _text(described: Description, value: Any) -> str:
     """What a key means, its limits, and what resuming allows."""
     key, comment = described.key, described.comment
     if re.match(r"[a-z]+\b", comment):
         comment = comment[0].upper() + comment[1:]
     resumed = [f"*{text}*" for mark, text in _ON_RESUME.items() if mark in key.marks]
-    taken = "; ".join([*_limits(described), *resumed])
+    limits = [each for each in _limits(described) if each != "required" or not value]
+    taken = "; ".join([*limits, *resumed])
     sentences = [comment, taken[:1].upper() + taken[1:]]
     return " ".join(f"{each.removesuffix('.')}." for each in sentences if each)
 

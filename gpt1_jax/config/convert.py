@@ -43,9 +43,9 @@ class ConvertConfig(JobConfig):
             "model/ folder or a Hugging Face folder."
         ),
     ] = ""
-    # The step of a run: "default" (a fine-tuned run's best, any other run's newest),
-    # "newest", "best" or a number. "all" writes each saved step to a folder step-N,
-    # "milestones" each milestone to a folder chck_1M, chck_2M, ..
+    # The saved step: "default" (a fine-tuned run's best, any other run's newest),
+    # "newest", "best" or a number; "all" (each to a folder step-N) or the "milestones"
+    # (each to a folder chck_1M, chck_2M, ..).
     step: Steps = DEFAULT
     # Push the folder for transformers to the Hugging Face Hub: "hf://ORG/NAME". One
     # model goes to the branch main, each of several steps to one of its own.

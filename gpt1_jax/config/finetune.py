@@ -94,9 +94,9 @@ class TaskDataConfig(ExamplesConfig):
     """Where task examples come from, and how they are batched."""
 
     # "tfds"; "hub": Parquet files of the Hugging Face Hub; "jsonl":
-    # DIR/TASK/{train,dev,test}.jsonl; "official": the files as distributed by their
-    # authors, under DIR; "babylm": those of BabyLM's evaluation,
-    # DIR/TASK.{train,valid}.jsonl; "files": a custom task's own.
+    # DIR/TASK/{train,dev,test}.jsonl; "official": their authors' files, under DIR;
+    # "babylm": DIR/TASK.{train,valid}.jsonl of BabyLM's evaluation; "files": a custom
+    # task's own.
     source: Literal["tfds", "hub", "jsonl", "official", "babylm", "files"] = "tfds"
     # A custom task's files: .jsonl, .json, .tsv, .csv or .parquet.
     train: ByContent[File] = ""
@@ -107,11 +107,11 @@ class TaskDataConfig(ExamplesConfig):
     max_test_examples: NotNegative[int] = 0  # as for training examples
     # The longest sequence in tokens; 0: the longest the model reads.
     max_seq_len: NotNegative[int] = 0
-    # A custom task without a dev file: the share of the training file that is held out
-    # as one, the same rows for every seed; 0: none.
+    # Without a dev file: the share of a custom task's training file held out as one,
+    # the same rows for every seed.
     dev_fraction: Share = 0.0
-    # A custom task without a dev file: a run for each of so many parts of the training
-    # file, which holds that part out; 0: none.
+    # Without a dev file: a run for each of so many parts of a custom task's training
+    # file, which holds that part out.
     folds: Annotated[NotNegative[int], _folds] = 0
     fold: NotNegative[int] = 0  # which part a run holds out, from 1; a suite sets it
     skip_empty: bool = False  # pass over rows whose texts are all empty
@@ -122,9 +122,8 @@ class TaskDataConfig(ExamplesConfig):
     seq_len_buckets: Annotated[tuple[int, ...], not_empty, rising("32,64,128")] = (
         *(32, 64, 128, 256, 512),
     )
-    # In training, only attention sees padding: elsewhere, a batch is filled up to one
-    # of a run's sizes, of which there are one for each length or at most this many. 0:
-    # padding is left in.
+    # In training, only attention sees padding; elsewhere, a batch is filled up to one
+    # of so many sizes at most. 0: padding is left in.
     unpadded_sizes: NotNegative[int] = 16
 
     def __post_init__(self):
@@ -198,8 +197,8 @@ class CustomTaskConfig(Section):
     metrics: DifferentNames = ()
     # Of two labels, the one that F1 is about; empty: the rarer of the training file.
     positive: str = ""
-    # How much an example of each label weighs in the loss: "balanced" (inversely to
-    # how frequent it is), or a number for each label; empty: all alike.
+    # Weights of the labels in the loss: "balanced" (inverse frequencies), or a number
+    # for each; empty: all alike.
     class_weights: Names = ()
     calibrate: bool = False  # fit a temperature of the probabilities on the dev split
 
@@ -211,8 +210,8 @@ class HeadConfig(Section):
     section = "head"
 
     dropout: DropoutRate = 0.1  # sec. 4.1, on the state at the extract token
-    # Scores are learnt as "soft_labels" over whole numbers (helper functions of the
-    # released code; 0 to 5 for STS-B) or by "regression".
+    # Scores are learnt as "soft_labels" over whole numbers (released code; 0 to 5 for
+    # STS-B) or by "regression".
     score_loss: Literal["soft_labels", "regression"] = "soft_labels"
     # lambda of L3 = L2 + lambda L1 (eq. 5, sec. 4.1).
     aux_lm_weight: NotNegative[float] = 0.5
@@ -248,10 +247,9 @@ class SuiteConfig(Section):
 
     section = "suite"
 
-    # What to compare on each task: "" nothing, "scratch" runs with and without
-    # pre-training, an analysis of the paper: "ablations" (Table 5), "layer_transfer"
-    # (Figure 2, left) or "aux_lm_weight"; or "train_sizes", numbers of training
-    # examples (a learning curve).
+    # What to compare on each task: "scratch", runs with and without pre-training; an
+    # analysis of the paper: "ablations" (Table 5), "layer_transfer" (Figure 2, left) or
+    # "aux_lm_weight"; or "train_sizes", a learning curve.
     compare: Literal[
         "", "scratch", "ablations", "layer_transfer", "aux_lm_weight", "train_sizes"
     ] = ""
@@ -315,8 +313,7 @@ class FinetuneConfig(TrainingConfig):
     head: HeadConfig
     eval: Free[FinetuneEvalConfig]
     suite: Free[SuiteConfig]
-    # The format of the pictures in plots/: of losses, and of a suite's comparison. The
-    # numbers are in .csv files beside them.
+    # The format of the pictures in plots/; .csv files beside them hold the numbers.
     figure: Free[FigureSuffix] = ".png"
 
     @property

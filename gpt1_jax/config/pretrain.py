@@ -50,15 +50,14 @@ class PretrainConfig(TrainingConfig):
 
     seed: Seed = 0  # for initialisation, data order and dropout masks
     # Take the origin's optimizer too: moments, schedule and data continue after its
-    # step, up to train.num_steps, which includes the steps already taken.
+    # step, up to train.num_steps in all.
     init_optimizer: bool = False
     model: ModelSection
     tokenizer: TokenizerConfig
     data: DataConfig
     eval: Free[EvalConfig]
     checkpoint: Free[PretrainCheckpointConfig]
-    # The format of the picture of the losses, plots/loss; a .csv file beside it holds
-    # the numbers.
+    # The format of the pictures in plots/; .csv files beside them hold the numbers.
     figure: Free[FigureSuffix] = ".png"
 
     def __post_init__(self):

@@ -47,5 +47,5 @@ class ReportConfig(RunsConfig):
     title: str = ""  # the heading of the page; empty: made of what was run
     # Modules of studies outside of this program, whose results get sections too.
     studies: Annotated[Names, different] = ()
-    # The format of the pictures in plots/. The numbers are in .csv files beside them.
+    # The format of the pictures in plots/; .csv files beside them hold the numbers.
     figure: Free[FigureSuffix] = ".png"

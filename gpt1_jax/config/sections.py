@@ -85,17 +85,17 @@ class ModelOptions(Section):
     embed_dropout: DropoutRate = 0.1  # on embeddings (sec. 4.1)
     attn_dropout: DropoutRate = 0.1  # on attention weights (sec. 4.1)
     resid_dropout: DropoutRate = 0.1  # on each branch of a layer (sec. 4.1)
-    # Where embedding dropout acts: "sum" = on the sum of token and position vectors;
-    # "matrix" = on the embedding matrix, once per step, for lookup and softmax alike
-    # (released code); "lookups" = on the two vectors separately.
+    # Where embedding dropout acts: on the "sum" of token and position vectors; on the
+    # "matrix", once per step, for lookup and softmax alike (released code); on the two
+    # "lookups" separately.
     embed_dropout_on: Literal["sum", "matrix", "lookups"] = "sum"
     # The form of attention: "plain" is the formula; "blocked" skips scores hidden by
-    # the causal mask and keeps no [T, T] array; "fused" uses kernels for TPUs and GPUs,
-    # and is "blocked" elsewhere. "auto": "fused" where it is known to be faster and the
-    # run finds it right, otherwise "blocked". A run resumes with its own form.
+    # the causal mask; "fused" uses kernels for TPUs and GPUs, and is "blocked"
+    # elsewhere. "auto": "fused" where it is faster and the run finds it right, else
+    # "blocked". A run resumes with its own form.
     attention_form: Free[Literal["auto", "blocked", "fused", "plain"]] = "auto"
-    # The form of LayerNorm: "fused" computes it with the residual sum and its dropout
-    # in one GPU kernel each way, and is "plain" elsewhere. "auto": as for attention.
+    # The form of LayerNorm: "fused" is one GPU kernel each way with the residual sum
+    # and its dropout, and "plain" elsewhere. "auto": as for attention.
     layer_norm_form: Free[Literal["auto", "fused", "plain"]] = "auto"
     # Output softmax over "tokens", or "tokens+positions" (released code).
     softmax_rows: Literal["tokens", "tokens+positions"] = "tokens"
@@ -200,8 +200,7 @@ class TokenizerConfig(Section):
     # "sentencepiece", trained on the corpus if path is empty; "gpt1": OpenAI's own;
     # "huggingface": any of the library `tokenizers`.
     kind: Literal["sentencepiece", "gpt1", "huggingface"] = "sentencepiece"
-    # Entries of a trained one; files have their own number. The paper's 40,000 merges
-    # and 478 symbols (sec. 4.1).
+    # Entries of a trained one: the paper's 40,000 merges and 478 symbols (sec. 4.1).
     vocab_size: Positive[int] = 40478
     lowercase: bool = True  # as the paper's; False keeps capitals
     # A saved tokenizer; OpenAI's model/ folder; a .model file of SentencePiece; a
@@ -298,9 +297,8 @@ class OptimizerConfig(Section):
     # Further arguments of optax's function: "momentum=0.9,nesterov=True" (sgd).
     arguments: str = ""
     learning_rate: Positive[float]  # the highest
-    # b1, b2 and eps are passed to optimizers that have arguments of these names.
-    # Optax's defaults may differ: Lion's b2 is 0.99, Adafactor's eps 1e-30. The run
-    # says so when it begins.
+    # b1, b2 and eps are passed to optimizers that have arguments of these names. If
+    # Optax's own defaults differ, as Lion's b2 does, the run says so.
     b1: Share = 0.9
     b2: Share = 0.999  # see b1
     eps: Positive[float] = 1e-8  # see b1
@@ -434,8 +432,7 @@ class MeshConfig(Section):
     section = "mesh"
 
     # What to split over the devices besides the batch: "replicated" = nothing; "full" =
-    # parameters and optimizer state; "auto" = the fastest, "full" on several GPUs or
-    # TPUs.
+    # parameters and optimizer state; "auto" = "full" on several GPUs or TPUs.
     sharding: Literal["auto", "replicated", "full"] = "auto"
 
 
@@ -526,8 +523,8 @@ class DistributedConfig(Section):
     ] = 100
     # The time for all processes to leave.
     shutdown_seconds: Annotated[Positive[int], _at_most_for_days, MACHINE] = 300
-    # Minutes without a step, evaluation batch or save until a process, even a single
-    # one, counts as stuck, shows where and exits with 75; 0: never.
+    # Minutes without a step, evaluation batch or save until a process counts as stuck,
+    # shows where and exits with 75; 0: never.
     stuck_minutes: Annotated[NotNegative[float], _at_most_for_days, MACHINE] = 30.0
 
 
@@ -551,8 +548,8 @@ class TrainingConfig(JobConfig):
     # The folder of a run to start from, the origin: its weights, tokenizer and sizes
     # take the place of `tokenizer` and `model`. Empty: no origin.
     init_from: RunFolder = ""
-    # The origin's saved step: "default" (a fine-tuned run's best, any other run's
-    # newest), "newest", "best" or a number.
+    # The saved step: "default" (a fine-tuned run's best, any other run's newest),
+    # "newest", "best" or a number.
     step: ByContent[Step] = DEFAULT
     model: ModelOptions
     optimizer: OptimizerConfig

@@ -58,8 +58,8 @@ class EngineConfig(AnalysisConfig):
     """The keys that `studies.engine.score_steps` reads."""
 
     batch_tokens: Free[Positive[int]] = 2048  # tokens computed together
-    # The figure: a .png, .svg or .pdf file, or a suffix alone for one in plots/ of the
-    # output folder. The numbers are in a .csv file beside it.
+    # A .png, .svg or .pdf file, or a suffix alone for one in plots/; a .csv file beside
+    # it holds the numbers.
     figure: Free[FigureFile] = ".png"
 
 

@@ -39,8 +39,8 @@ class InterventionsConfig(ScoringConfig):
     # What replaces a component: "zero"; its "mean" over all tokens of all sentences;
     # or, to "patch", what it gives after the clean prompt.
     method: Literal["zero", "mean", "patch"] = "mean"
-    # How many positions to replace, from the last one before the sentences differ (or
-    # from the end of the prompt, to patch) backwards.
+    # How many positions to replace, backwards from where the sentences differ (to
+    # patch, from the end of the prompt).
     positions: NotNegative[int] = 8
     data: PromptsDataConfig
     batch_tokens: Free[Positive[int]] = 8192  # tokens computed together

@@ -39,8 +39,7 @@ class ReadingTimesDataConfig(Section):
     story: Annotated[
         str, given("Name the column of stories with --config.data.story.")
     ] = "story"
-    # Its column with the number of the word in its story, if rows are in another order;
-    # empty: rows are in the order of the story.
+    # Its column with the number of the word in its story; empty: rows are in order.
     position: str = ""
     # Its column with the text before the word, where each row has its own, in any
     # order; empty: the rows of a story are its text.
@@ -76,8 +75,8 @@ class ReadingTimesConfig(ScoringConfig):
     # Files, folders or globs of text in which words are counted; empty: the text that
     # the run was trained on.
     frequency_corpus: Files = ""
-    # Words to leave out: with "punctuation", or "unknown" in the frequency corpus.
-    # Words that do not follow two words with a frequency are always left out.
+    # Words to leave out: with "punctuation", or "unknown" in the frequency corpus; and
+    # always those that do not follow two words with a frequency.
     exclude: Annotated[Names, different] = ("punctuation", "unknown")
     # For cross-validation over stories; at most one for each story.
     folds: Annotated[int, at_least(2, ", one to fit and one to compare on")] = 10

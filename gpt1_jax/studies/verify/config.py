@@ -16,14 +16,14 @@ class VerifyConfig(RunsConfig):
 
     writes_folder = False
 
-    # Recompute the validation loss of this many steps of each run, spread from its last
-    # to its first, and compare it with metrics.jsonl; 0: none.
+    # Recompute the validation loss of this many steps of each run, from its last to its
+    # first, and compare it with metrics.jsonl.
     losses: NotNegative[int] = 0
     # Retrain from this saved step to the next milestone, which must give the same
     # parameters, bit for bit or nearly; empty: do not.
     retrain_step: Annotated[str, _saved_step] = ""
-    # A trajectory.json, or an output of this job, that was published or kept elsewhere:
-    # every folder must agree with it; empty: compare with no table.
+    # A trajectory.json, or an output of this job, kept elsewhere: every folder must
+    # agree with it; empty: none.
     table: Annotated[File, ends_in(".json", optional=True, device=True)] = ""
     # For losses and training: where the text is now; empty: where the run had it.
     data: TextConfig

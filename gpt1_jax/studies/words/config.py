@@ -58,8 +58,8 @@ class SurprisalConfig(WordsConfig, InputConfig):
     output: Annotated[
         LocalFile, ends_in(".csv", ".tsv", ".npz", optional=True, device=True)
     ] = ""
-    # A .png, .svg or .pdf file: the first words, and the mean at each step. The numbers
-    # are in a .csv file beside it.
+    # A .png, .svg or .pdf file: the first words, and the mean at each step; a .csv file
+    # beside it holds the numbers.
     figure: Free[Annotated[File, ends_in(*FIGURE_SUFFIXES, optional=True)]] = ""
 
     def __post_init__(self):
