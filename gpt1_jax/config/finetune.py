@@ -108,10 +108,10 @@ class TaskDataConfig(ExamplesConfig):
     # The longest sequence in tokens; 0: the longest the model reads.
     max_seq_len: NotNegative[int] = 0
     # Without a dev file: the share of a custom task's training file held out as one,
-    # the same rows for every seed.
+    # the same rows for every seed; 0: none.
     dev_fraction: Share = 0.0
     # Without a dev file: a run for each of so many parts of a custom task's training
-    # file, which holds that part out.
+    # file, which holds that part out; 0: none.
     folds: Annotated[NotNegative[int], _folds] = 0
     fold: NotNegative[int] = 0  # which part a run holds out, from 1; a suite sets it
     skip_empty: bool = False  # pass over rows whose texts are all empty
