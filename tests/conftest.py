@@ -44,10 +44,16 @@ import pytest
 import shared_programs
 from etils import epath
 from tiny_models import KIND, WAYS
-from tiny_run import as_flags, load_config, run_program, tiny_overrides, write_texts
+from tiny_run import (
+    as_flags,
+    job_config,
+    longer_config,
+    run_program,
+    tiny_overrides,
+    write_texts,
+)
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
-from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.owner import exclusive
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -193,8 +199,8 @@ def tiny_config(corpus_dir):
     """A function from overrides to the frozen configuration of a tiny run."""
 
     def make(**overrides):
-        config = load_config(**{**tiny_overrides(corpus_dir), **overrides})
-        return config_lib.load(config.to_dict())
+        values = {**tiny_overrides(corpus_dir), **overrides}
+        return job_config("pretrain", "quickstart", **values)
 
     return make
 
@@ -214,9 +220,7 @@ def pretrained(corpus_dir, made_once):
     """The folder of a tiny pre-trained run that reads 40 tokens, saved at 8 and 12."""
     from gpt1_jax.jobs import pretrain
 
-    longer = {"model.max_seq_len": 40, "eval.sample_tokens": 4}
-    config = load_config(**{**tiny_overrides(corpus_dir), **longer})
-    config = config_lib.load(config.to_dict())
+    config = longer_config(corpus_dir)
     return made_once("pretrained", lambda folder: pretrain.run(config, str(folder)))
 
 
@@ -225,10 +229,8 @@ def pretrained_lstm(corpus_dir, made_once):
     """The folder of a tiny pre-trained LSTM, otherwise as `pretrained`."""
     from gpt1_jax.jobs import pretrain
 
-    lstm = {"model.kind": "lstm", "model.lstm_units": 24, "model.max_seq_len": 40}
-    lstm |= {"eval.sample_tokens": 4}
-    config = load_config(**{**tiny_overrides(corpus_dir), **lstm})
-    config = config_lib.load(config.to_dict())
+    lstm = {"model.kind": "lstm", "model.lstm_units": 24}
+    config = longer_config(corpus_dir, **lstm)
     return made_once("lstm", lambda folder: pretrain.run(config, str(folder)))
 
 

@@ -14,10 +14,9 @@ from etils import epath
 from hub_server import serve_hub, use_hub
 from huggingface_hub import constants
 from other_formats import assert_same_params
-from tiny_run import load_config, metrics_without_times
+from tiny_run import job_config, metrics_without_times
 
 from gpt1_jax import addresses
-from gpt1_jax import config as config_lib
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.interop import hugging_face
 from gpt1_jax.jobs import convert
@@ -42,8 +41,7 @@ def push(origin, target, **overrides):
     values = {"push_to": f"hf://{NAME}", "push_confirm": True, "step": "all"}
     values |= {"init_from": str(origin), **overrides}
     preset = values.pop("preset", "huggingface")
-    config = config_lib.load(load_config(preset, "convert", **values).to_dict())
-    convert.run(config, str(target))
+    convert.run(job_config("convert", preset, **values), str(target))
 
 
 def refusal(*arguments, error=UserError, **overrides):

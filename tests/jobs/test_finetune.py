@@ -13,6 +13,7 @@ import pytest
 from etils import epath
 from tiny_run import (
     assert_same_run,
+    listing,
     metrics_without_times,
     saved_state,
     stopped_after,
@@ -61,11 +62,6 @@ def measured(folder):
 
 def steps_saved(folder):
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
-
-
-def listing(folder):
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): path.stat().st_mtime_ns for path in files}
 
 
 def assert_same_results(left, right):
@@ -199,9 +195,8 @@ def test_a_finished_run_is_left_as_it_is(finetuned, finetune_base, tmp_path, cap
     best = json.loads((folder / "results.json").read_text())["best_step"]
     said = f"Nothing to do: the run in {folder} had finished; its best step is {best}."
     assert capsys.readouterr().out.endswith(f"{said}\n")
-    assert {name for name in after if after[name] != before.get(name)} == {
-        str(folder / "results.md")
-    }
+    changed = {path for path in after if after[path] != before.get(path)}
+    assert changed == {folder / "results.md"}
     (folder / "results.json").unlink()
     shutil.rmtree(folder / "predictions")
     finetune.run(finetune_config("sst2", finetune_base), str(folder))

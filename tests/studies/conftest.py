@@ -1,7 +1,7 @@
 """How tests of studies run a job on the tiny pre-trained run."""
 
 import pytest
-from tiny_run import load_config
+from tiny_run import job_config
 from tiny_tasks import write_lines
 
 from gpt1_jax import config as config_lib
@@ -17,7 +17,7 @@ def run_job(pretrained, corpus_dir, tmp_path, capsys):
     def run(file, preset="", to="out", **values):
         given = {"init_from": str(pretrained), **values}
         given["compilation_cache_dir"] = str(corpus_dir / "xla")
-        config = config_lib.load(load_config(preset, file=file, **given).to_dict())
+        config = job_config(file, preset, **given)
         job = config_lib.JOBS[config.job].import_module()
         job.run(config, str(tmp_path / to) if config.writes_folder else "")
         return capsys.readouterr().out
