@@ -8,14 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from collectives import collectives
 from forms import assert_near, kept, with_gradients
 
 from gpt1_jax.config.sections import DropoutRate
 from gpt1_jax.errors import UserError
 from gpt1_jax.ops import dropout as dropout_module
-from gpt1_jax.ops.dropout import Noise, plain_dropout, site_words, step_noise
-from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
+from gpt1_jax.ops.dropout import plain_dropout, site_words, step_noise
 
 # Compiled as a whole: one by one, these small operations would take minutes.
 dropout = jax.jit(dropout_module.dropout, static_argnames=("rate", "site"))
@@ -183,23 +181,6 @@ def random_array(*shape):
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
-def test_dropout_of_some_rows_equals_those_rows_of_all():
-    picked = np.array([3, 1])
-
-    @jax.jit
-    def masks(x, rows):
-        noise = step_noise(3, np.int32(11), 4)
-        part = Noise(noise.key, noise.rows[rows])
-        drop = functools.partial(dropout_module.dropout, rate=0.4, site=5)
-        by_rows = drop(x[rows], noise=noise, rows=rows.astype(jnp.uint32))
-        return drop(x, noise=noise), drop(x[rows], noise=part), by_rows
-
-    found = masks(random_array(4, 3, 8), picked)
-    everything, *some = map(np.asarray, found)
-    for each in some:
-        np.testing.assert_array_equal(each, everything[picked])
-
-
 @pytest.mark.parametrize("name", ["seed", "step", "site"])
 def test_dropout_masks_are_independent_of_each_other(name):
     values = [0, 1, 2, 3, 36, 2**31 - 1] + ([2**32 - 1] if name == "site" else [])
@@ -231,23 +212,6 @@ def test_dropout_equals_the_plain_form(dtype):
         )
     )
     assert_near(found, expected, 0)
-
-
-def test_dropout_over_eight_devices_equals_one_device():
-    mesh = make_mesh()
-    rows, whole = batch_sharding(mesh), replicated(mesh)
-    x, noise = random_array(16, 5, 6), step_noise(0, jnp.int32(9), 16)
-
-    def value_and_gradient(x, noise):
-        return with_gradients(lambda x: dropout(x, 0.3, noise, 4), jnp.cos(x), x)
-
-    expected = value_and_gradient(x, noise)
-    shardings = {"in_shardings": (rows, Noise(whole, rows)), "out_shardings": rows}
-    sharded = jax.jit(value_and_gradient, **shardings).lower(x, noise).compile()
-    assert not collectives(sharded), "devices exchange nothing"
-    actual = sharded(x, noise)
-    assert len(actual[0].sharding.device_set) == 8
-    assert_near(actual, expected, 0)
 
 
 def test_dropout_without_noise_or_rate_is_the_identity():
