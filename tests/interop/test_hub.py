@@ -119,22 +119,15 @@ def test_processes_of_a_run_fetch_a_model_by_name(server, finetune_base, tmp_pat
 def test_processes_that_start_together_convert_once(server, tmp_path, monkeypatch):
     made = []
 
-    def copy(snapshot, target, named):
+    def slowly(snapshot, target, named):
         made.append(named)
         time.sleep(0.5)
         shutil.copytree(snapshot, target)
 
-    monkeypatch.setattr(hub, "_convert", copy)
+    monkeypatch.setattr(hub, "_convert", slowly)
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = list(pool.map(addresses.resolve_model, [HERE] * 3))
     assert len(set(found)) == len(made) == 1
-
-
-def test_a_file_of_a_model_is_not_the_model(server, as_copies):
-    """Fetched when the Hub answered, for the tokenizer alone."""
-    hub.fetch_tokenizer(HERE)
-    server.stop()
-    assert "config.json was not downloaded before" in refusal(HERE)
 
 
 @pytest.mark.parametrize("beside", ["whole", "parts"])
@@ -175,50 +168,52 @@ def test_a_damaged_model_is_refused_and_nothing_is_kept(
     assert {path.name for path in kept.iterdir()} == {".lock"}
 
 
-@pytest.mark.parametrize("by", ["name", "commit"])
 def test_a_model_in_the_cache_of_the_hub_is_read_offline(
-    server, published, as_copies, by, monkeypatch, capfd
+    server, published, as_copies, monkeypatch, capfd
 ):
-    """As `hf download` leaves it, perhaps on another machine of a cluster."""
-    huggingface_hub.snapshot_download(NAME)
+    """As `hf download` leaves it; not if only its tokenizer was fetched."""
+    hub.fetch_tokenizer(HERE)
     commit = commit_of(published)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "config.json was not downloaded before" in refusal(HERE)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    huggingface_hub.snapshot_download(NAME)
     server.stop()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    address = HERE + f"@{commit}" * (by == "commit")
-    assert addresses.resolve_model(address).endswith(f"people--gpt/{commit}")
+    assert addresses.resolve_model(HERE).endswith(f"people--gpt/{commit}")
     said = capfd.readouterr().out
     assert f"); {NAME} is read as commit {commit[:12]}" in said
     assert "offline mode is enabled" in said
 
 
-def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):
-    address = HERE
-    place = addresses.resolve_model(address)
+def test_models_are_found_in_every_place_of_a_configuration(
+    server, as_copies, tmp_path, monkeypatch
+):
+    """What is no name of the Hub stays as it is."""
+    place = addresses.resolve_model(HERE)
 
     def resolved(file, **overrides):
         config = load_config(None, file, **overrides)
         return addresses.resolve(config_lib.load(config.to_dict()))
 
-    tuned = resolved(
-        "finetune",
-        init_from=address,
-        data__dir=address,
-        suite__compare="ablations",
-        suite__lstm_init_from=address,
-    )
+    suite = dict(suite__compare="ablations", suite__lstm_init_from=HERE)
+    tuned = resolved("finetune", init_from=HERE, data__dir=HERE, **suite)
     assert tuned.init_from == tuned.suite.lstm_init_from == place
-    assert tuned.data.dir == address  # no model
-    report = resolved("report", runs=f"{address}, {address}@main,there")
+    assert tuned.data.dir == HERE  # no model
+    report = resolved("report", runs=f"{HERE}, {HERE}@main,there")
     assert report.folders == (place, place, "there")
-    assert "snapshots" in resolved("convert", init_from=address).init_from
+    assert "snapshots" in resolved("convert", init_from=HERE).init_from
     assert resolved("report", runs="a, b").runs == "a, b"  # as it was
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people" / "gpt").mkdir(parents=True)
+    for place in (NAME, "runs/a/b", "gs://a/b", "/runs/a", "~/a", "runs "):
+        assert addresses.resolve_model(place) == place
 
 
 @pytest.mark.parametrize(
     ("address", "message"),
     [
         ("hf://people", "must be hf://ORG/NAME or hf://ORG/NAME@REVISION."),
-        ("hf://people/gpt/more", "must be hf://ORG/NAME or"),
         (f"{HERE}@../more", "must be hf://ORG/NAME or"),
         ("hf://my..people/gpt", "is no name of the Hub"),
         ("hf://people/none", "is no model that you may read: people/none does not"),
@@ -238,77 +233,30 @@ def test_what_cannot_be_fetched_is_one_line(
     assert re.search(message, refusal(address))
 
 
-def test_what_is_no_name_of_the_hub_stays_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "people" / "gpt").mkdir(parents=True)
-    for place in (NAME, "runs", "runs/a/b", "gs://a/b", "/runs/a", "~/a", "runs "):
-        assert addresses.resolve_model(place) == place
+SPOILED = {  # the first two as if the process had been killed
+    "a part": lambda run: [shutil.rmtree(run), (run / "tokenizer").mkdir(parents=True)],
+    "a file": lambda run: [shutil.rmtree(run), run.touch()],
+    "no manifest": lambda run: (run / "manifest.json").unlink(),
+    "cut": lambda run: os.truncate(run / "model.safetensors", 9),
+}
 
 
-def test_weights_with_a_changed_byte_are_refused_and_fetched_again(
-    server, published, as_copies, tmp_path
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_a_conversion_that_is_not_whole_is_made_again(
+    server, published, as_copies, spoil
 ):
-    sound = server.spoil
-
-    def change_a_byte(name, content):
-        if not name.endswith(".safetensors"):
-            return content
-        half = len(content) // 2
-        return content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :]
-
-    server.spoil = change_a_byte
-    said = refusal(HERE)
-    assert "model.safetensors did not arrive as the Hub lists" in said
-    assert not (tmp_path / "cache" / "gpt1_jax" / "hub").exists()
-    server.spoil = sound
-    found = Path(addresses.resolve_model(HERE), "model.safetensors")
-    assert found.read_bytes() == (published / "model.safetensors").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("name", "cut"),
-    [("config.json", True), ("manifest.json", False), ("model.safetensors", True)],
-)
-def test_a_damaged_conversion_is_made_again(published, as_copies, name, cut):
-    folder = addresses.resolve_model(HERE)
-    file = Path(folder, name)
-    content = file.read_bytes()
+    """Without the Hub, too: what was fetched is enough."""
+    run = Path(addresses.resolve_model(HERE))
+    sound = {path.name: path.read_bytes() for path in run.glob("*.*")}
+    server.stop()
     for address in (HERE, f"{HERE}@{commit_of(published)}"):
-        if cut:
-            file.write_bytes(content[:-2])
-        else:
-            file.unlink()
-        assert addresses.resolve_model(address) == folder
-        assert file.read_bytes() == content
-
-
-@pytest.mark.parametrize("left", ["part", "all but the manifest", "a file"])
-def test_a_conversion_that_was_killed_is_made_again(
-    server, as_copies, monkeypatch, left
-):
-    """The user has never named its folder."""
-    target = None
-
-    def half(snapshot, folder, named):
-        nonlocal target
-        target = folder
-        (folder.parent / f".{folder.name}.{16 * '0'}.partial").mkdir()
-        if left == "a file":
-            folder.touch()
-        else:
-            (folder / "tokenizer").mkdir(parents=True)
-        if left == "all but the manifest":
-            (folder / "config.json").write_text("{}")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(hub, "_convert", half)
-        addresses.resolve_model(HERE)
-    server.stop()  # what was fetched is enough
-    assert addresses.resolve_model(HERE) == os.fspath(target)
-    check_files(epath.Path(target))
-    left_over = {path.name for path in target.parent.iterdir()}
-    assert left_over <= {target.name, ".lock", ".lock.json"}
+        spoil(run)
+        (run.parent / f".{run.name}.{16 * '0'}.partial").mkdir()
+        assert addresses.resolve_model(address) == os.fspath(run)
+        check_files(epath.Path(run))
+        assert {path.name: path.read_bytes() for path in run.glob("*.*")} == sound
+        left_over = {path.name for path in run.parent.iterdir()}
+        assert left_over <= {run.name, ".lock", ".lock.json"}
 
 
 @pytest.fixture
@@ -318,8 +266,8 @@ def bert(server, tmp_path):
     folder.mkdir()
     rules = tokenizers.Tokenizer(tokenizers.models.BPE({"\n": 0, "a": 1}, []))
     rules.save(str(folder / "tokenizer.json"))
-    (folder / "config.json").write_text('{"model_type": "bert"}')
-    (folder / "model.safetensors").write_bytes(b"not needed")
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_text("not needed")
     server.models["people/bert"] = {"main": folder}
     return folder
 
@@ -344,15 +292,8 @@ def test_a_tokenizer_is_fetched_alone_by_its_commit_and_then_without_the_hub(
     assert f"is read as commit {commit[:12]}" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("hf://people", "must be hf://ORG/NAME or"),
-        ("people/bert", "Hub, write hf://people/bert."),
-        ("hf://people/bert", r"holds no tokenizer\.json.* has config\.json"),
-    ],
-)
-def test_a_tokenizer_that_cannot_be_fetched_is_refused(bert, address, message):
+def test_a_repository_without_a_tokenizer_is_refused(bert):
     (bert / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match=rf"config\.tokenizer\.path=.*{message}"):
-        resolved_tokenizer(address)
+    message = r"config\.tokenizer\.path=.* holds no tokenizer\.json.* has config\.json"
+    with pytest.raises(UserError, match=message):
+        resolved_tokenizer("hf://people/bert")

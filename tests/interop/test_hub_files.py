@@ -54,7 +54,6 @@ def published(server):
     ("pattern", "found"),
     [
         ("data/a.parquet", FILES[1:2]),
-        ("data/*.parquet", FILES[1:3]),
         ("data/[ab]*", FILES[1:3]),
         ("data", FILES[1:]),
         ("data/**/*.parquet", FILES[1:]),
@@ -71,18 +70,14 @@ def test_only_the_files_of_a_pattern_are_downloaded(server, published, pattern, 
     assert server.requests == [f"GET /api/datasets/{NAME}/revision/main"]
 
 
-@pytest.mark.parametrize("answer", ["none", 401, 403, 404, 429, 500, 503])
+@pytest.mark.parametrize("answer", [401, 429, 503])
 def test_what_is_here_is_read_whatever_the_hub_answers(server, answer, capfd):
     path = fetch_files(f"{HERE}/data/*.parquet")
-    if answer == "none":
-        server.stop()
-    else:
-        server.answers["/api/"] = answer
+    server.answers["/api/"] = answer
     assert fetch_files(f"{HERE}/data/*.parquet") == path
-    why = "" if answer == "none" else f"{answer} "
-    line = rf"The Hub cannot be asked \(.*{why}.*\); {NAME} is read as commit"
+    line = rf"The Hub cannot be asked \(.*{answer} .*\); {NAME} is read as commit"
     assert re.search(line, capfd.readouterr().out)
-    with pytest.raises(UserError, match=f"{why}.*c.parquet was not downloaded"):
+    with pytest.raises(UserError, match=f"{answer} .*c.parquet was not downloaded"):
         fetch_files(f"{HERE}/data/**")
     with pytest.raises(UserError, match=r"none of the files that were downloaded bef"):
         fetch_files(f"{HERE}/none")
@@ -98,12 +93,10 @@ def test_a_branch_that_moved_is_said(published, capfd):
     assert fetch_files(f"{HERE}@{before}/data/a.parquet") == first
 
 
-@pytest.mark.parametrize("branch", ["main", "revisions", CONVERTED])
-def test_a_branch_of_any_name_is_read(server, tmp_path, branch):
-    """Also one that the Hub itself makes."""
-    server.datasets[NAME][branch] = publish(tmp_path / "branch", ("in/0.parquet",))
-    path = fetch_files(f"{HERE}@{branch}/in/*.parquet")
-    assert path.endswith(f"/{commit_of(tmp_path / 'branch')}/in/*.parquet")
+def test_a_branch_that_the_hub_itself_makes_is_read(server, tmp_path):
+    server.datasets[NAME][CONVERTED] = publish(tmp_path / "made", ("in/0.parquet",))
+    path = fetch_files(f"{HERE}@{CONVERTED}/in/*.parquet")
+    assert path.endswith(f"/{commit_of(tmp_path / 'made')}/in/*.parquet")
 
 
 def test_a_pattern_is_warned_of_if_only_some_files_are_known(
@@ -118,29 +111,17 @@ def test_a_pattern_is_warned_of_if_only_some_files_are_known(
     assert "may name more than the 1 files that are here" in capfd.readouterr().out
 
 
-def change_a_byte(name, content):
-    """A file with one bit turned on its way."""
-    return bytes([content[0] ^ 1]) + content[1:] if name == "a.parquet" else content
-
-
-def cut_in_half(name, content):
-    return content[: len(content) // 2]
-
-
-@pytest.mark.parametrize("spoil", [change_a_byte, cut_in_half])
-def test_what_is_damaged_on_its_way_is_refused_and_fetched_again(server, spoil):
-    address, sound = f"{HERE}/data/a.parquet", server.spoil
-    server.spoil = spoil
-    with pytest.raises(UserError, match=r"a\.parquet did not arrive as the Hub lists"):
-        fetch_files(address)
-    server.spoil = sound
-    assert Path(fetch_files(address)).read_text() == "data/a.parquet"
-
-
 @pytest.mark.parametrize("name", ["data/a.parquet", "data/a.bin"])
-def test_what_was_damaged_in_the_cache_is_fetched_again(server, published, name):
+def test_what_is_damaged_on_its_way_or_in_the_cache_is_fetched_again(
+    server, published, name
+):
     publish(published, [name])
+    sound, server.spoil = server.spoil, lambda _, content: content[:-1] + b"!"
+    with pytest.raises(UserError, match=rf"{name} did not arrive as the Hub lists it"):
+        fetch_files(f"{HERE}/{name}")
+    server.spoil = sound
     path = Path(fetch_files(f"{HERE}/{name}"))
+    assert path.read_text() == name
     path.write_text(name.replace("a", "b"))
     assert Path(fetch_files(f"{HERE}/{name}")).read_text() == name
     path.write_text(name.replace("a", "b"))
@@ -160,20 +141,12 @@ def test_a_file_of_ones_own_in_the_cache_is_not_removed(server, tmp_path):
     assert mine.read_text() == "mine"
 
 
-def test_a_download_that_breaks_goes_on(server, published):
-    (published / "data" / "a.parquet").write_text("text" * 5000)
-    server.cut = 1000
-    assert Path(fetch_files(f"{HERE}/data/a.parquet")).read_text() == "text" * 5000
-
-
-ODD_NAMES = ["../evil", "data/../../evil", "/evil", "data\\evil", "data/\0", "data/"]
-ODD_COMMITS = ["../../../evil", "/tmp/evil", "", "abc"]
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("name", name) for name in (*ODD_NAMES, 5, None)]
-    + [("commit", commit) for commit in (*ODD_COMMITS, 5, None)],
+    [
+        *[("name", name) for name in ("../evil", "/evil", "data\\evil", "data/\0", 5)],
+        *[("commit", commit) for commit in ("../../../evil", "/tmp/evil", "", None)],
+    ],
 )
 def test_an_answer_that_cannot_be_is_one_line_and_no_path(server, tmp_path, key, value):
     def misstate(values):
@@ -195,11 +168,8 @@ def test_an_answer_that_cannot_be_is_one_line_and_no_path(server, tmp_path, key,
     [
         ("hf://datasets/people", r"must be hf://datasets/ORG/NAME/FILES or"),
         (HERE, "must be .* such as data/"),
-        ("hf://datasets/people/none/a", "people/none does not exist on the Hub, or it"),
         (f"{HERE}@../a", "must be hf://datasets/ORG/NAME/FILES or"),
-        (f"{HERE}@none/a", f"{NAME} has no revision 'none'"),
-        (f"{HERE}/a", "names none of its 4 files: README.md, data/a.par"),
-        (f"{HERE}/data/../README.md", "names none of its 4 files"),
+        (f"{HERE}/data/../README.md", "names none of its 4 files: README.md, data/a.p"),
         ("hf://datasets/people/private/a", "or it is private; then set HF_TOKEN"),
         ("hf://datasets/people/gated/a", "for those who accept its terms: do so"),
         ("hf://datasets/people/code/a", f"never run, @{CONVERTED} may have its data"),
@@ -226,14 +196,11 @@ def test_a_file_that_is_listed_and_not_sent_is_one_line(server, monkeypatch):
         fetch_files(f"{HERE}/data")
 
 
-@pytest.mark.parametrize("pattern", ["data/a.parquet", "data"])
-def test_what_reads_parquet_is_asked_for_before_it_is_downloaded(
-    server, monkeypatch, pattern
-):
+def test_what_reads_parquet_is_asked_for_before_it_is_downloaded(server, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "gpt1_jax.data.parquet", raising=False)
     with pytest.raises(MissingPackage, match=r"pip install 'gpt1_jax\[text\]'"):
-        fetch_files(f"{HERE}/{pattern}")
+        fetch_files(f"{HERE}/data")
     with pytest.raises(MissingPackage):
         fetch_tasks([TASKS["sst2"]])
     assert not [each for each in server.requests if each.startswith("GET /datasets")]

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import json
 import os
 import unicodedata
 
@@ -12,8 +11,7 @@ import sentencepiece
 import tokenizers as hugging_face
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from made_up_tokenizer import Numbers
-from tokenizers import pre_tokenizers
+from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
 from gpt1_jax.data.gpt1_tokenizer import standardize_text
 from gpt1_jax.data.other_tokenizers import HuggingFaceTokenizer
@@ -55,22 +53,17 @@ GPT1_TEXTS = [
     "",
     " \n ",
     "The dog. Don't bark,\n\n he said...\nNever!",
-    "“It’s late” — said Mr. Fox…",
+    "“It’s late” — said Mr. Fox…  naïve ﬁnance, 1,234.5 kg/m²; U.K. vs. U.S.A.",
     "日本 the",
     "<unk>",
 ]
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz.,'\"!?-"
-MERGES = [("t", "h"), ("th", "e</w>"), ("n", "'"), ("n'", "t</w>"), ("d", "o</w>")]
 
 
 def trained_elsewhere(**options) -> SentencePieceTokenizer:
     model = io.BytesIO()
     options |= {"user_defined_symbols": ["\n"], "minloglevel": 2}
-    lines = iter(LINES)
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=lines, model_writer=model, **options
-    )
+    options |= {"sentence_iterator": iter(LINES), "model_writer": model}
+    sentencepiece.SentencePieceTrainer.train(**options)
     return SentencePieceTokenizer(model.getvalue())
 
 
@@ -99,16 +92,16 @@ def without_bytes() -> SentencePieceTokenizer:
 
 
 @pytest.fixture(scope="module")
-def small_gpt1(tmp_path_factory):
+def small_gpt1():
+    return small_gpt1_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def openai():
+    if not os.environ.get("GPT1_OPENAI_BPE"):
+        pytest.skip("GPT1_OPENAI_BPE does not name OpenAI's model/ folder")
     pytest.importorskip("spacy")
-    symbols = ["<unk>", *LETTERS, *(c + "</w>" for c in LETTERS)]
-    symbols += [*(left + right for left, right in MERGES), "\n</w>"]
-    folder = tmp_path_factory.mktemp("openai")
-    vocabulary = json.dumps({symbol: i for i, symbol in enumerate(symbols)})
-    (folder / "encoder_bpe_40000.json").write_text(vocabulary)
-    lines = ["#version: 0.2", *map(" ".join, MERGES), ""]
-    (folder / "vocab_40000.bpe").write_text("\n".join(lines))
-    return load_tokenizer(folder)
+    return load_tokenizer(os.environ["GPT1_OPENAI_BPE"])
 
 
 @pytest.fixture(scope="module")
@@ -147,13 +140,15 @@ def cased():
     return SentencePieceTokenizer.train([*LINES, *map(str.title, LINES)], 560, False)
 
 
-@pytest.mark.parametrize("kind", ["ours", "without_bytes", "cased", "small_gpt1"])
+@pytest.mark.parametrize(
+    "kind", ["ours", "without_bytes", "cased", "small_gpt1", "openai"]
+)
 def test_ids_and_text_equal_ours(request, export, kind):
     ours = request.getfixturevalue(kind)
     theirs = export(ours)
     texts = [*TEXTS, *LINES[:3], "\n".join(LINES[:3]), "a 日本 b 語x日"]
     texts += map(str.title, LINES[:3])
-    for text in GPT1_TEXTS if kind == "small_gpt1" else texts:
+    for text in texts if isinstance(ours, SentencePieceTokenizer) else GPT1_TEXTS:
         ids = ours.encode(text)
         assert theirs.encode(text).ids == ids
         assert theirs.decode(ids) == ours.decode(ids)
@@ -206,29 +201,13 @@ def test_sentencepiece_offsets_equal_those_of_sentencepiece(ours, exported):
         assert exported.encode(text).offsets == expected
 
 
-def test_sentencepiece_offsets_cover_the_words(exported):
-    """They grow, stay in the text, and reach every visible character."""
-    for text in ("é—ë the 日本", "The Fox\n\njumps 日 over", *TEXTS[:-1]):
-        offsets = exported.encode(text).offsets
-        assert all(0 <= start <= end <= len(text) for start, end in offsets)
-        assert all(a[0] <= b[0] for a, b in itertools.pairwise(offsets))
-        covered = {i for start, end in offsets for i in range(start, end)}
-        assert {i for i, c in enumerate(text) if c.isalnum()} <= covered
-
-
-def test_a_file_of_the_library_goes_out_unchanged(tmp_path):
-    ours = given_file()
+def test_a_file_of_the_library_goes_out_unchanged_but_for_a_head(tmp_path):
+    """Which gets its special tokens."""
+    ours, file = given_file(), tmp_path / "tokenizer.json"
     hugging_face_tokenizer.write_tokenizer(ours, tmp_path, 512)
-    written = (tmp_path / "tokenizer.json").read_bytes()
-    assert {"huggingface.json": written} == ours._contents()
-    limits = hugging_face_tokenizer.tokenizer_limits(ours)
-    assert "the file that the run was given" in limits
-
-
-def test_a_file_of_the_library_gets_the_special_tokens_of_a_head(tmp_path):
-    ours = given_file()
+    assert {"huggingface.json": file.read_bytes()} == ours._contents()
     hugging_face_tokenizer.write_tokenizer(ours, tmp_path, 512, for_head=True)
-    rules = hugging_face.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    rules = hugging_face.Tokenizer.from_file(str(file))
     start, delimiter, extract = special_tokens(ours.vocab_size)
     assert rules.encode("aba", "b").ids == [start, 1, 2, 1, delimiter, 2, extract]
 
@@ -239,16 +218,8 @@ def test_a_file_of_the_library_gets_the_special_tokens_of_a_head(tmp_path):
         (lambda: trained_elsewhere(vocab_size=60), "", "without model_type=bpe, treat"),
         (Numbers, "", "kind 'numbers' cannot be written"),
         (given_file, "for_babylm", "Export steps one by one"),
-        (
-            lambda: given_file(["\n", "a", "hole"]),
-            "for_head",
-            "ids without entries",
-        ),
-        (
-            lambda: given_file(["\n", "<|start|>"]),
-            "for_head",
-            "one of them already",
-        ),
+        (lambda: given_file(["\n", "a", "hole"]), "for_head", "without entries"),
+        (lambda: given_file(["\n", "<|start|>"]), "for_head", "one of them already"),
     ],
 )
 def test_a_tokenizer_that_cannot_go_out_is_refused(tmp_path, make, use, message):
@@ -256,14 +227,6 @@ def test_a_tokenizer_that_cannot_go_out_is_refused(tmp_path, make, use, message)
     with pytest.raises(UserError, match=message):
         hugging_face_tokenizer.write_tokenizer(make(), tmp_path, 512, **options)
     assert not list(tmp_path.iterdir())
-
-
-def test_limits_say_what_was_measured(ours):
-    limits = hugging_face_tokenizer.tokenizer_limits(ours)
-    assert "10,000 lines of novels (2026-11-22)" in limits
-    more = hugging_face_tokenizer.tokenizer_limits(ours, for_babylm=True)
-    assert more.startswith(limits) and "U+E001" in more
-    assert "newline is the start and padding" in more
 
 
 @pytest.mark.parametrize("kind", ["ours", "small_gpt1"])
@@ -279,11 +242,7 @@ def test_auto_tokenizer_reads_the_folder(request, for_transformers, kind):
     text = "The dog.\nDon't bark"
     offsets = loaded(text, return_offsets_mapping=True)["offset_mapping"]
     covered = {place for start, end in offsets for place in range(start, end)}
-    spaces = {place for place, letter in enumerate(text) if letter == " "}
-    assert covered - spaces == {*range(len(text))} - spaces
-
-
-# --- for BabyLM's evaluation ---
+    assert {place for place, c in enumerate(text) if c != " "} <= covered
 
 
 @pytest.fixture(scope="module")
@@ -304,10 +263,10 @@ def test_texts_for_babylm_begin_with_a_newline(request, for_transformers, kind):
         assert loaded(text, add_special_tokens=False)["input_ids"] == ids
         pair = [start, *ids, start, *tokenizer.encode("the"), start]
         assert loaded(text, "the")["input_ids"] == pair
-    word = loaded("the", return_offsets_mapping=True)
-    assert word["offset_mapping"] == [(0, 0), (0, 3)]
-    padded = loaded(["the", "the the"], padding=True)
-    assert padded["attention_mask"][0] == [1, 1, 0]
+    first, *_, last = loaded("the", return_offsets_mapping=True)["offset_mapping"]
+    assert first == (0, 0) and last[1] == 3
+    one, two = loaded(["the", "the the"], padding=True)["attention_mask"]
+    assert one == [1] * (len(two) // 2 + 1) + [0] * (len(two) // 2)
 
 
 def test_decoded_texts_are_the_same_for_babylm(ours, ours_for_babylm):
@@ -325,51 +284,19 @@ def test_each_token_alone_becomes_itself_again(ours, ours_for_babylm):
     def encode(text):
         return ours_for_babylm(text, add_special_tokens=False)["input_ids"]
 
-    before, kinds = ours.encode("the fox"), set()
+    before = ours.encode("the fox")
     for token in range(258, ours.vocab_size):  # behind the newline and the bytes
         piece = ours._processor.id_to_piece(token)
         text = ours_for_babylm.decode(token)
-        ends = piece.endswith("\u2581")
-        kinds.add((ends, len(piece) > 1))
         assert encode(text) == [token]
         assert encode("the fox " + text)[: len(before)] == before
-        if not ends:
+        if not piece.endswith("\u2581"):
             assert encode("the fox" + text) == encode("the fox " + text)
             assert encode("the fox" + text) == [*before, token]
-            assert encode(f"the fox{text} THE  dog") == [
-                *before,
-                token,
-                *ours.encode("the dog"),
-            ]
+            words = *before, token, *ours.encode("the dog")
+            assert encode(f"the fox{text} THE  dog") == [*words]
         else:
             assert ours_for_babylm.decode(token) == (ours.decode([token]) or "\ue002")
-    assert len(kinds) == 4
-
-
-def walk(tokenizer, context, word):
-    """The ids behind which BabyLM's evaluation predicts each token of a word."""
-    target = tokenizer(word, add_special_tokens=False)["input_ids"]
-    for token in target:
-        text = tokenizer.decode(token)
-        (predicted, *_) = tokenizer(text, add_special_tokens=False)["input_ids"]
-        yield tokenizer(context)["input_ids"], predicted
-        context += text
-
-
-@pytest.mark.parametrize("space", ["", " "])
-@pytest.mark.parametrize(
-    "word", ["wizardry,", "Foxes", "\u201cdon\u2019t\u201d", "x7 "]
-)
-def test_words_for_babylm_are_read_token_by_token(ours, ours_for_babylm, word, space):
-    context = ours.encode("The Fox said")
-    ids = ours.encode(word)
-    assert len(ids) > 1
-    for before in ("The Fox said", "The Fox said "):
-        found = list(walk(ours_for_babylm, before, space + word))
-        assert found == [
-            ([ours.newline_id, *context, *ids[:place]], token)
-            for place, token in enumerate(ids)
-        ]
 
 
 @pytest.mark.parametrize(
@@ -389,10 +316,7 @@ def test_the_scored_part_of_a_sentence_is_found(
     assert not any(text[end - 1].isspace() for _, (_, end) in places[1:])
 
 
-# --- of fine-tuned models, and GPT-1's released vocabulary ---
-
-
-@pytest.mark.parametrize("kind", ["ours", "without_bytes", "small_gpt1"])
+@pytest.mark.parametrize("kind", ["ours", "small_gpt1"])
 def test_texts_of_fine_tuned_models_get_special_tokens(kind, request, for_transformers):
     tokenizer = request.getfixturevalue(kind)
     loaded = for_transformers(tokenizer, for_head=True)
@@ -413,39 +337,14 @@ def test_texts_of_fine_tuned_models_get_special_tokens(kind, request, for_transf
     assert padded[0] == [start, *the, extract, *[start] * len(the)]
 
 
-@pytest.mark.skipif(
-    not os.environ.get("GPT1_OPENAI_BPE"),
-    reason="GPT1_OPENAI_BPE does not name OpenAI's model/ folder",
-)
-def test_gpt1_ids_with_openai_vocabulary_equal_ours(export):
-    pytest.importorskip("spacy")
-    tokenizer = load_tokenizer(os.environ["GPT1_OPENAI_BPE"])
-    exported = export(tokenizer)
-    for text in (
-        "I don't think it's very good...",
-        "He said: “It’s a state–of–the–art — really?!”",
-        "line one\n\n  line two",
-        "naïve café ﬁnance, résumé",
-        "1,234.5 kg/m² don't",
-        "U.K. vs. U.S.A. Mr. Smith's",
-        "John   went home.\nMary left.",
-    ):
-        assert exported.encode(text).ids == tokenizer.encode(text)
-
-
-# --- GPT-1's words by rules, beside those of ftfy and spaCy ---
-
-
 @pytest.fixture(scope="module")
 def words():
     """`words(text)`: by the rules."""
     pytest.importorskip("spacy")
     normalizer = hugging_face_tokenizer.words_normalizer()
-    pre_tokenizer: pre_tokenizers.PreTokenizer = (
-        hugging_face_tokenizer.words_pre_tokenizer()
-    )
+    pre_tokenizer = hugging_face_tokenizer.words_pre_tokenizer()
 
-    def cut(text: str) -> list[str]:
+    def cut(text):
         normal = normalizer.normalize_str(text)
         return [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)]
 
@@ -458,7 +357,7 @@ def released_words():
     spacy = pytest.importorskip("spacy")
     split = spacy.blank("en").tokenizer
 
-    def cut(text: str) -> list[str]:
+    def cut(text):
         found = split(standardize_text(ftfy.fix_text(text)))
         cut = [word.text.lower() for word in found]
         return ["\n" if word.startswith("\n") else word for word in cut]
@@ -487,10 +386,7 @@ def released_words():
 )
 def test_words_are_cut_as_expected(words, released_words, text, expected):
     assert words(text) == released_words(text) == expected.split()
-
-
-@pytest.mark.parametrize("text", ["a\n b", "a \r\n\n\tb\n", "\n\na\u2028b", "\n", " "])
-def test_white_space_around_a_newline_is_one_word(words, released_words, text):
+    text = f" \n {text} \r\n\n\t{text}\u2028\n"  # each of which is one newline
     assert words(text) == released_words(text)
 
 
@@ -508,6 +404,5 @@ def test_words_of_prose_equal_the_released(words, released_words, text):
 @given(st.text() | st.text("ab.'\" -\n"))
 def test_any_text_has_words(words, text):
     """Whatever the text, no rule fails, and none leaves a mark."""
-    assert not any("\ue000" <= c <= "\ue002" for w in words(text) for c in w) or any(
-        "\ue000" <= c <= "\ue002" for c in text
-    )
+    marks = {"\ue000", "\ue001", "\ue002"}
+    assert not marks & {*"".join(words(text))} - {*text}

@@ -33,23 +33,32 @@ def folder(model, params, tmp_path):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_there_and_back_is_bit_identical(tmp_path, model, params, order):
-    flat = names.flatten_params(params).items()
+    """The vector begins with positions, then tokens."""
+    flat, folder = names.flatten_params(params).items(), epath.Path(tmp_path)
     held = names.unflatten_params({n: np.array(a, order=order) for n, a in flat})
-    openai.write_shards(epath.Path(tmp_path), Sizes.of(model), held)
-    sizes, back = openai.read_shards(epath.Path(tmp_path))
+    openai.write_shards(folder, Sizes.of(model), held)
+    sizes, back = openai.read_shards(folder)
     assert sizes == Sizes.of(model)
     assert_same_params(back, params)
-
-
-def test_the_vector_begins_with_positions_then_tokens(folder, params):
     shards = [np.load(folder / f"params_{n}.npy") for n in range(10)]
-    vector, (rows, width) = np.concatenate(shards), params["wpe"].shape
-    np.testing.assert_array_equal(
-        vector[: rows * width].reshape(rows, width), params["wpe"]
-    )
-    tokens = vector[rows * width :][: params["wte"].size]
-    np.testing.assert_array_equal(tokens, params["wte"].ravel())
+    first = np.concatenate([params[name].ravel() for name in ("wpe", "wte")])
+    np.testing.assert_array_equal(np.concatenate(shards)[: first.size], first)
     assert len({len(shard) for shard in shards}) <= 2
+
+
+def test_the_order_is_that_of_the_released_shards():
+    table = names.tensors(Sizes(**PAPER))
+    assert [tensor.name for tensor in table[:2]] == ["wpe", "wte"]
+    modules = ("attn/c_attn", "attn/c_proj", "ln_1", "mlp/c_fc", "mlp/c_proj", "ln_2")
+    in_layer = [
+        f"h_0/{module}/{each}"
+        for module in modules
+        for each in ("scale" if module.startswith("ln") else "kernel", "bias")
+    ]
+    assert [tensor.name for tensor in table[2:14]] == in_layer
+    assert len(table) == 146 and table[-1].name == "h_11/ln_2/bias"
+    shapes = [(512, 768), (40478, 768), (1, 768, 2304), (2304,)]
+    assert [tensor.openai_shape for tensor in table[:4]] == shapes
 
 
 def test_the_released_shapes_are_read(tmp_path):
@@ -75,7 +84,6 @@ def test_without_the_number_of_heads_they_are_64_wide(tmp_path, tiny_model_confi
     model = tiny_model_config(embed_dim=128, num_heads=4)
     folder = epath.Path(tmp_path)
     openai.write_shards(folder, Sizes.of(model), drawn_params(model))
-    assert openai.read_shards(folder)[0].num_heads == 4
     (tmp_path / "gpt1_jax.json").unlink()
     assert openai.read_shards(folder)[0].num_heads == 2
 
@@ -83,65 +91,57 @@ def test_without_the_number_of_heads_they_are_64_wide(tmp_path, tiny_model_confi
 @pytest.mark.parametrize(
     "change",
     [
-        lambda shapes: shapes[:-1],
-        lambda shapes: shapes[:2],
-        lambda shapes: [],
-        lambda shapes: {},
-        lambda shapes: 5,
-        lambda shapes: [[-1]],
-        lambda shapes: [[True, shapes[0][1]], *shapes[1:]],
-        lambda shapes: [["16", "32"], *shapes[1:]],
-        lambda shapes: [[16], *shapes[1:]],
-        lambda shapes: [*shapes[:3], [95], *shapes[4:]],
-        lambda shapes: [shapes[0], [-97, 32], *shapes[2:]],
-        "[",
-        "[" * 100_000,
-        "\x00",
+        lambda shapes: json.dumps(shapes[:-1]),
+        lambda shapes: json.dumps(shapes[:2]),
+        lambda shapes: "{}",
+        lambda shapes: "5",
+        lambda shapes: json.dumps([[True, shapes[0][1]], *shapes[1:]]),
+        lambda shapes: json.dumps([["16", "32"], *shapes[1:]]),
+        lambda shapes: json.dumps([*shapes[:3], [95], *shapes[4:]]),
+        lambda shapes: json.dumps([shapes[0], [-97, 32], *shapes[2:]]),
+        lambda shapes: "[",
+        lambda shapes: "[" * 100_000,
     ],
 )
 def test_other_shapes_are_refused(folder, change):
     path = folder / "params_shapes.json"
-    text = change
-    if callable(change):
-        text = json.dumps(change(json.loads(path.read_text())))
-    path.write_text(text)
+    path.write_text(change(json.loads(path.read_text())))
     with pytest.raises(UserError, match=r"params_shapes.json does not list GPT-1's"):
         openai.read_shards(folder)
 
 
-def test_shards_of_another_size_are_refused(folder):
-    path = folder / "params_shapes.json"
-    first, _, *others = json.loads(path.read_text())
-    path.write_text(json.dumps([first, [98, 32], *others]))
-    with pytest.raises(UserError, match=r"hold [\d,]+ numbers; params_shapes.json lis"):
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("gpt1_jax.json", "does not say how many heads.*width 32"),
+        ("params_shapes.json", "lacks params_shapes.json"),
+        ("params_3.npy", "lacks params_3.npy"),
+    ],
+)
+def test_a_missing_file_is_named(folder, missing, message):
+    (folder / missing).unlink()
+    with pytest.raises((UserError, FileNotFoundError), match=message):
         openai.read_shards(folder)
 
 
-@pytest.mark.parametrize("heads", [0, 3, "2", None])
-def test_heads_that_do_not_divide_the_width_are_refused(folder, heads):
-    (folder / "gpt1_jax.json").write_text(json.dumps({"num_heads": heads}))
-    with pytest.raises(ValueError, match=r"gpt1_jax.json names num_heads="):
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("gpt1_jax.json", lambda _: {"num_heads": 3}, "names num_heads=3, which does"),
+        ("gpt1_jax.json", lambda _: {"num_heads": 0}, "names num_heads=0"),
+        ("gpt1_jax.json", lambda _: {"num_heads": "2"}, "names num_heads='2'"),
+        (
+            "params_shapes.json",
+            lambda shapes: [shapes[0], [98, 32], *shapes[2:]],
+            r"hold [\d,]+ numbers; params_shapes.json lists",
+        ),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(folder, name, change, message):
+    held = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(change(held)))
+    with pytest.raises(UserError, match=message):
         openai.read_shards(folder)
-
-
-def test_an_unknown_number_of_heads_is_refused(folder):
-    (folder / "gpt1_jax.json").unlink()
-    with pytest.raises(ValueError, match=r"does not say how many heads.*width 32"):
-        openai.read_shards(folder)
-
-
-@pytest.mark.parametrize("name", ["params_shapes.json", "params_3.npy"])
-def test_a_missing_file_is_named(folder, name):
-    (folder / name).unlink()
-    with pytest.raises(FileNotFoundError, match=f"lacks {name}"):
-        openai.read_shards(folder)
-
-
-def with_impossible_sizes(content):
-    file = io.BytesIO()
-    header = {"descr": "<f4", "fortran_order": False, "shape": (10**30,)}
-    np.lib.format.write_array_header_1_0(file, header)
-    return file.getvalue()
 
 
 def saved(array):
@@ -156,12 +156,8 @@ def saved(array):
         (lambda content: b"", "is not an array of numbers"),
         (lambda content: content[:-3], "is not an array of numbers"),
         (lambda content: b"PK\x03\x04" + content, "is not an array of numbers"),
-        (
-            lambda content: content.replace(b"'shape': (", b"'shape': ((", 1),
-            "is not an array of numbers",
-        ),
+        (lambda content: content.replace(b": (", b": ((", 1), "is not an array of num"),
         (lambda content: b"\x00" * 500, "is not an array of numbers"),
-        (with_impossible_sizes, "is not an array of numbers"),
         (saved(np.arange(3)), "holds int64 numbers of"),
         (saved(np.ones((2, 2))), "holds float64 numbers of"),
     ],

@@ -4,7 +4,6 @@ import io
 import math
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -71,14 +70,12 @@ def sent(server):
 
 
 def files(folder):
-    return {
+    found = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in Path(folder).rglob("*")
-        if path.is_file() and path.name != ".gitattributes"
+        if path.is_file()
     }
-
-
-# --- what arrives -------------------------------------------------------------------
+    return {name: found[name] for name in found if name != ".gitattributes"}
 
 
 def test_steps_become_branches_that_are_read_back_bit_for_bit(
@@ -141,9 +138,6 @@ def test_one_model_goes_to_main_with_licence_language_and_scores(
     assert f"--config.init_from=hf://{NAME}" in cards[0].content
 
 
-# --- asked first --------------------------------------------------------------------
-
-
 def test_nothing_is_sent_without_a_yes(server, made, pretrained, capsys):
     said = refusal(pretrained, made, push_confirm=False)
     assert "--config.push_confirm=True" in said and str(made) in said
@@ -155,7 +149,7 @@ def test_nothing_is_sent_without_a_yes(server, made, pretrained, capsys):
     assert not sent(server) and not server.models
 
 
-@pytest.mark.parametrize("answer", ["yes\n", "no\n", ""])
+@pytest.mark.parametrize("answer", ["yes\n", ""])
 def test_a_terminal_is_asked(server, made, pretrained, monkeypatch, capsys, answer):
     terminal = io.StringIO(answer)
     terminal.isatty = lambda: True
@@ -164,9 +158,6 @@ def test_a_terminal_is_asked(server, made, pretrained, monkeypatch, capsys, answ
     said = capsys.readouterr().out
     assert "Push this? [y/N]" in said
     assert bool(server.models) == (answer == "yes\n") == ("Nothing was" not in said)
-
-
-# --- interrupted --------------------------------------------------------------------
 
 
 def test_an_interrupted_push_goes_on(server, made, pretrained, monkeypatch, capsys):
@@ -194,13 +185,9 @@ def test_an_interrupted_push_goes_on(server, made, pretrained, monkeypatch, caps
     assert "branch step8 (whose files of these names are REPLACED), from" in listed
 
 
-# --- refused ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"push_to": "people/gpt"}, "must be hf://ORG/NAME"),
         ({"push_to": "hf://people/a..b"}, "must be hf://ORG/NAME"),
         ({"push_to": f"hf://{NAME}@main"}, "without a revision: the model goes to"),
         ({"preset": "openai"}, "choose configs/convert.py:huggingface"),
@@ -209,7 +196,6 @@ def test_an_interrupted_push_goes_on(server, made, pretrained, monkeypatch, caps
         ({"token": "wrong"}, "is refused (401): the token may not write there"),
         ({"token": "reader"}, "that of 'me' may only read"),
         ({"push_license": "gpl-99"}, 'card ("license" must be one of'),
-        ({"push_license": "My own"}, "such as mit or apache-2.0"),
         ({"push_language": ("english",)}, "codes of ISO 639 such as en"),
     ],
     ids=str,
@@ -225,12 +211,9 @@ def test_what_cannot_be_pushed_is_one_line_before_any_work(
 
 
 def test_without_the_hub_nothing_is_done(server, tmp_path, monkeypatch):
-    server.broken = True
-    said = refusal("no such run", tmp_path / "out", error=TryAgain)
-    assert "the Hub does not answer" in said
     server.stop()
     said = refusal("no such run", tmp_path / "out", error=TryAgain)
-    assert "Connection refused" in said
+    assert "the Hub does not answer" in said and "Connection refused" in said
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refusal("no such run", tmp_path / "out")
 
@@ -252,14 +235,11 @@ def test_what_is_there_decides_whether_one_may_push(server, made, pretrained):
 @pytest.mark.parametrize(
     ("request_line", "answer"),
     [
-        ("whoami", []),
         ("whoami", {"name": "me", "orgs": [{}]}),
         ("GET /api/models/people/gpt", {}),
         ("/refs", {}),
-        ("repos/create", {}),
         ("commits/main", []),
         ("commit/main", {}),
-        ("preupload", {}),
     ],
 )
 def test_an_odd_answer_of_the_hub_is_one_line(
@@ -272,33 +252,21 @@ def test_an_odd_answer_of_the_hub_is_one_line(
     assert "config.push_to='hf://people/gpt': the Hub's answer is odd (" in said
 
 
-@pytest.mark.parametrize(
-    ("line", "answer", "message"),
-    [
-        ("repos/create", 403, "is refused (403): the token may not write"),
-        ("commit/main", (400, {"error": "The disk is full."}), "The disk is full.)"),
-    ],
-)
-def test_what_the_hub_refuses_late_is_not_blamed_on_the_card(
-    server, made, pretrained, line, answer, message
-):
-    server.answers[line] = answer
+def test_what_the_hub_refuses_late_is_not_blamed_on_the_card(server, made, pretrained):
+    server.answers["repos/create"] = 403
     said = refusal(pretrained, made)
-    assert message in said and "push_license" not in said
-    assert bool(server.models) == (line == "commit/main")
-
-
-def test_an_edited_card_of_any_branch_is_checked_before_it_is_sent(
-    server, made, pretrained
-):
-    (made / "step-8" / "README.md").write_text("---\nlicense: gpl-99\n---\n")
-    assert 'card ("license" must be one of' in refusal(pretrained, made)
-    assert not sent(server)
+    assert "is refused (403): the token may not write" in said and not server.models
+    server.answers = {"commit/main": (400, {"error": "The disk is full."})}
+    said = refusal(pretrained, made)
+    assert "The disk is full.)" in said and "push_license" not in said
 
 
 def test_a_folder_that_changed_or_is_of_another_command_is_refused(
     server, made, pretrained, tmp_path
 ):
+    """So is an edited card of any branch that the Hub does not take."""
+    (made / "step-8" / "README.md").write_text("---\nlicense: gpl-99\n---\n")
+    assert 'card ("license" must be one of' in refusal(pretrained, made)
     said = refusal(pretrained, made, push_license="mit")
     assert "was made with config.push_license='', not 'mit'" in said
     (made / "step-8" / "model.safetensors").write_bytes(b"other")
@@ -309,36 +277,3 @@ def test_a_folder_that_changed_or_is_of_another_command_is_refused(
     with pytest.raises(FileExistsError, match=r"holds README.md, and nothing there"):
         push(pretrained, tmp_path / "mine")
     assert not sent(server)
-
-
-# --- other programs -----------------------------------------------------------------
-
-_READ = """
-import sys, transformers
-from safetensors.numpy import load_file
-model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1], revision="step8")
-held = {name: each.numpy() for name, each in model.state_dict().items()}
-for name, array in load_file(sys.argv[2]).items():
-    assert (held[name] == array).all(), name
-transformers.AutoTokenizer.from_pretrained(sys.argv[1], revision="step8")
-"""
-
-
-@pytest.mark.slow
-def test_the_command_hf_and_transformers_read_what_was_pushed(
-    server, made, pretrained, tmp_path
-):
-    def run(*command):
-        subprocess.run(command, check=True, env=os.environ, cwd=tmp_path)
-
-    push(pretrained, made)
-    hf = shutil.which("hf", path=os.path.dirname(sys.executable)) or "hf"
-    run(hf, "download", NAME, "--revision", "step8", "--local-dir", "down")
-    shutil.rmtree(tmp_path / "down" / ".cache")
-    assert files(tmp_path / "down") == files(made / "step-8")
-    run(hf, "upload", "me/up", str(made / "step-8"), "--private")
-    assert files(server.models["me/up"]["main"]) == files(made / "step-8")
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    weights = made / "step-8" / "model.safetensors"
-    run(sys.executable, "-c", _READ, NAME, str(weights))

@@ -1,10 +1,9 @@
 import shutil
 
-import numpy as np
 import pytest
 from etils import epath
+from other_formats import assert_same_params
 
-from gpt1_jax.interop import names
 from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.runs.checkpoint_files import check_files, saved_steps
 from gpt1_jax.runs.open import open_run
@@ -17,8 +16,7 @@ def test_saved_params_make_a_run_folder(pretrained, tmp_path):
     assert made.step == 7 and saved_steps(folder) == [7]
     assert made.model == source.model
     assert made.tokenizer.digest == source.tokenizer.digest
-    for name, array in names.flatten_params(source.params).items():
-        np.testing.assert_array_equal(names.flatten_params(made.params)[name], array)
+    assert_same_params(made.params, source.params)
     check_files(folder / "checkpoints" / "7")
     found = sorted(path.name for path in folder.iterdir())
     assert found == ["checkpoints", "config.json", "tokenizer"]
@@ -39,8 +37,7 @@ def test_params_that_cannot_be_saved_leave_nothing(pretrained, tmp_path, monkeyp
 
     source = open_run(str(pretrained))
     monkeypatch.setattr("gpt1_jax.interop.run_folder.Checkpoints.save", fail)
+    made = source.params, source.tokenizer, source.config
     with pytest.raises(OSError, match=r"No space"):
-        save_params(
-            str(tmp_path / "made"), source.params, source.tokenizer, source.config
-        )
+        save_params(str(tmp_path / "made"), *made)
     assert list(tmp_path.iterdir()) == []

@@ -79,9 +79,9 @@ def test_kernels_in_bfloat16_are_as_exact_as_what_they_combine():
 
 
 def test_packed_tokens_have_the_masks_of_their_rows():
-    (x, branch, *vectors), weights = random_arrays(4, 6, 32)
+    arrays, weights = random_arrays(4, 6, 32)
     rows = np.arange(24, dtype=np.uint32)[::-1].reshape(4, 6)
-    arrays, noise = (x, branch, *vectors), noise_on_later_pages(4)
+    noise = noise_on_later_pages(4)
     expected, actual = (
         form(arrays, 0.2, noise, weights, rows) for form in (plain, fused)
     )
@@ -105,13 +105,9 @@ def test_sums_far_from_zero_keep_their_digits():
 
 
 def test_of_large_arrays_only_the_sum_is_kept():
-    arrays, _ = random_arrays(8, 64, 32)
-
-    def compute(*arrays):
-        return residual_layer_norm(*arrays, 0.1, noise_on_later_pages(8), SITE)
-
-    large = [x for x in kept(compute, *arrays) if x.size >= arrays[0].size]
-    assert [x.shape for x in large] == [(512, 32)]
+    (arrays, _), noise = random_arrays(8, 64, 32), noise_on_later_pages(8)
+    found = kept(lambda *given: residual_layer_norm(*given, 0.1, noise, SITE), *arrays)
+    assert [x.shape for x in found if x.size >= arrays[0].size] == [(512, 32)]
 
 
 def test_each_device_computes_its_own_sequences():
@@ -124,14 +120,10 @@ def test_each_device_computes_its_own_sequences():
 
     def both(key, rows, x, branch, weights):
         given = x, branch, *arrays[2:]
-        form = residual_layer_norm
-        return output_and_gradients(form, given, 0.1, Noise(key, rows), weights)[:3]
+        return fused(given, 0.1, Noise(key, rows), weights)[:3]
 
-    split = jax.jit(
-        rows_by_device(mesh, both),
-        in_shardings=(whole, *[rows] * 4),
-        out_shardings=rows,
-    )
+    shardings = {"in_shardings": (whole, *[rows] * 4), "out_shardings": rows}
+    split = jax.jit(rows_by_device(mesh, both), **shardings)
     arguments = *noise, *arrays[:2], weights
     compiled = split.lower(*arguments).compile()
     assert not collectives(compiled), "devices exchange nothing"

@@ -12,12 +12,7 @@ import pytest
 from jax.experimental import pallas
 from jax.experimental import pallas as pl
 
-from gpt1_jax.kernels import (
-    attention_gpu,
-    attention_tpu,
-    layer_norm_gpu,
-    pallas_gpu,
-)
+from gpt1_jax.kernels import attention_gpu, attention_tpu, layer_norm_gpu, pallas_gpu
 from gpt1_jax.kernels.pallas_gpu import Launch, run
 
 
@@ -25,7 +20,6 @@ from gpt1_jax.kernels.pallas_gpu import Launch, run
     ("capability", "reason"),
     [
         ("7.5", r"8\.0 \(A100\) or newer, and device has 7\.5"),
-        ("gfx90a", "for NVIDIA GPUs, and this is a device"),
         (None, "for NVIDIA GPUs, and this is a device"),
         ("8.0", "^$"),
         ("10.0", "^$"),
@@ -49,11 +43,9 @@ def test_refusal_says_what_is_in_the_way(capability, reason, monkeypatch):
         (attention_gpu, (1, 2, 2, 129), "float32", "129 dimensions in float32 are too"),
         (layer_norm_gpu, (2, 32), "float32", "^$"),
         (layer_norm_gpu, (2, 1600), "float32", "half of 1600 is not a few times a pow"),
-        (layer_norm_gpu, (2, 33), "float32", "half of 33"),
         (layer_norm_gpu, (2, 16), "float32", "half of 16"),
         (attention_tpu, (64, 512, 12, 64), "float32", "^$"),
         (attention_tpu, (64, 1024, 16, 64), "bfloat16", "^$"),
-        (attention_tpu, (2, 9, 3, 64), "float32", "vectors by 4, and there are 3"),
         (attention_tpu, (1, 9, 2, 64), "float32", "vectors by 4, and there are 2"),
         (attention_tpu, (1, 1025, 2, 128), "float32", "1025 tokens do not fit"),
         (attention_tpu, (64, 1024, 32, 128), "bfloat16", "1024 tokens do not fit"),
@@ -96,12 +88,9 @@ def launched(x, onto):
 
 
 def test_a_cpu_interprets_and_a_result_can_take_the_place_of_an_input():
-    result = launched(jnp.arange(8), jnp.full(8, 7))
-    np.testing.assert_array_equal(result, [7, 7, 7, 7, 0, 2, 4, 6])
-
-
-def test_a_kernel_says_what_it_moves():
-    """Three arrays of 8 elements of 4 bytes, less what it leaves alone."""
-    program = str(jax.make_jaxpr(launched)(jnp.arange(8), jnp.full(8, 7)))
+    """And it says what it moves: three arrays, less what it leaves alone."""
+    given = jnp.arange(8), jnp.full(8, 7)
+    np.testing.assert_array_equal(launched(*given), [7, 7, 7, 7, 0, 2, 4, 6])
+    program = str(jax.make_jaxpr(launched)(*given))
     assert program.count("bytes_accessed") == 2, "compiled and interpreted"
     assert set(re.findall(r"bytes_accessed\W+(\d+)", program)) == {"32"}

@@ -62,9 +62,6 @@ def params_of():
     )
 
 
-# --- nothing changes ---------------------------------------------------------------
-
-
 SAME = interventions.as_pytree(lambda x: x)
 
 
@@ -89,7 +86,6 @@ def test_an_edit_that_returns_its_argument_changes_no_bit(
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
-        ("h_*/out", {"h_0/out", "h_1/out"}),
         ("h_1/*/out", {"h_1/attn/out", "h_1/ln_1/out", "h_1/mlp/out"}),
         ("h_0/attn/[qk]", {"h_0/attn/q", "h_0/attn/k"}),
         ("w*", {"wte", "wpe"}),
@@ -113,9 +109,6 @@ def test_how_a_model_is_trained_does_not_matter(config, params_of, ways):
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-# --- patching -----------------------------------------------------------------------
-
-
 def test_patching_a_state_from_another_run_gives_its_logits(config, params_of):
     params, states = params_of(config), interventions.state_names(config)
     clean, recorded = run(config, params, TOKENS, ("*",))
@@ -127,23 +120,6 @@ def test_patching_a_state_from_another_run_gives_its_logits(config, params_of):
         np.testing.assert_allclose(found, clean, atol=1e-5)
 
 
-def test_what_is_recorded_is_the_edited_activation(config, params_of):
-    edits = {"h_0/out": at(lambda x: x + 1, positions=[0])}
-    record = ("h_0/out", "h_1/attn/q")
-    arguments = config, params_of(config), TOKENS, record
-    (_, before), (_, after) = (run(*arguments, each) for each in (None, edits))
-    expected = before["h_0/out"].at[:, 0].add(1)
-    np.testing.assert_allclose(after["h_0/out"], expected, atol=1e-6)
-    assert np.abs(after["h_1/attn/q"] - before["h_1/attn/q"])[:, 0].max() > 0.1
-
-
-# --- transformations of JAX -----------------------------------------------------------
-
-
-def last_logit(config, params, edits):
-    return run(config, params, TOKENS, (), edits)[0][:, -1, 7].sum()
-
-
 def test_heads_in_a_batch_of_edits_have_the_effects_of_one_by_one(config, params_of):
     """And so have texts' positions and vectors: all are arrays."""
     params = params_of(config)
@@ -153,16 +129,13 @@ def test_heads_in_a_batch_of_edits_have_the_effects_of_one_by_one(config, params
             "h_0/attn/heads": zero(heads=head, positions=position),
             "h_1/mlp/out": add(vector, positions=position),
         }
-        return last_logit(config, params, edits)
+        return run(config, params, TOKENS, (), edits)[0][:, -1, 7].sum()
 
     given = jnp.arange(2), jnp.array([8, -3]), 0.1 * jnp.ones((2, 32))
     together = jax.jit(jax.vmap(effect))(*given)
     for one, arguments in zip(together, zip(*given, strict=True), strict=True):
         assert float(one) == pytest.approx(float(effect(*arguments)), abs=1e-5)
     assert abs(together[0] - together[1]) > 0.01
-
-
-# --- other models ---------------------------------------------------------------------
 
 
 def test_edits_reach_the_logits_of_a_fine_tuned_head(tiny):
@@ -208,18 +181,12 @@ def test_an_edit_keeps_the_dtype_of_the_activation(config, params_of):
         "h_1/mlp/hidden": replace(np.ones(128, np.int32), positions=1),
     }
     logits, recorded = run(rough, params_of(config), TOKENS, tuple(edits), edits)
-    dtypes = {name: str(x.dtype) for name, x in recorded.items()}
-    assert dtypes == {
-        "h_0/out": "bfloat16",
-        "h_1/attn/probs": "float32",
-        "h_1/mlp/hidden": "bfloat16",
-    }
+    dtypes = [recorded[name].dtype for name in edits]
+    assert dtypes == ["bfloat16", "float32", "bfloat16"]
     exact, _ = run(config, params_of(config), TOKENS, tuple(edits), edits)
     error = np.linalg.norm(logits - exact) / np.linalg.norm(exact)
     assert 1e-4 < error < 0.05
 
-
-# --- places ---------------------------------------------------------------------------
 
 # Of two texts, the second of which is padded.
 POSITIONS = np.array([[0, 1, 2, 3, 4], [0, 1, 2, -1, -1]], np.int32)
@@ -230,14 +197,11 @@ PLACES = [  # the places of an edit, and the tokens (text, position) that it cha
     (dict(positions=0), [(0, 0), (1, 0)]),
     (dict(positions=-1), [(0, 4), (1, 2)]),
     (dict(positions=[1, -2]), [(0, 1), (0, 3), (1, 1)]),
-    (dict(positions=[[3], [0]]), [(0, 3), (1, 0)]),
     (dict(positions=[[0, 1], [-1, 1]]), [(0, 0), (0, 1), (1, 2), (1, 1)]),
     (dict(positions=-4), [(0, 1)]),  # the second text has three tokens
     (dict(positions=[]), []),
-    (dict(words=1), [(0, 2), (0, 3), (1, 1)]),
     (dict(words=-1), [(0, 4), (1, 1)]),
     (dict(words=[[0, 2], [0, 0]]), [(0, 0), (0, 1), (0, 4), (1, 0)]),
-    (dict(words=-3), [(0, 0), (0, 1)]),
     (dict(words=1, positions=[1, 2]), [(0, 2), (1, 1)]),
 ]
 
@@ -284,19 +248,18 @@ def test_edits_change_the_heads_that_they_name(chosen, name):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_mean_is_that_over_the_tokens_of_each_text(name):
-    x = np.random.default_rng(0).normal(size=SHAPES[name]).astype(np.float32)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=SHAPES[name]), jnp.float32)
     site = Site(name, 0, POSITIONS, WORDS)
-    found = apply_edit(mean(), jnp.asarray(x), site)
+    found = apply_edit(mean(), x, site)
     axis = 2 if name == "attn/probs" else 1
     for number, length in ((0, 5), (1, 3)):
         of_text = np.take(x[number], range(length), axis - 1)
         expected = np.broadcast_to(of_text.mean(axis - 1, keepdims=True), x[0].shape)
         np.testing.assert_allclose(found[number], expected, atol=1e-6)
-    rough = jnp.asarray(x, "bfloat16")
-    exact = apply_edit(mean(), rough.astype("float32"), site)
-    found_rough = apply_edit(mean(), rough, site)
-    np.testing.assert_array_equal(found_rough, exact.astype("bfloat16"))
-    one = apply_edit(mean(positions=-1), jnp.asarray(x), site)
+    rough = x.astype("bfloat16")
+    exact = apply_edit(mean(), rough.astype("float32"), site).astype("bfloat16")
+    np.testing.assert_array_equal(apply_edit(mean(), rough, site), exact)
+    one = apply_edit(mean(positions=-1), x, site)
     expected = np.where(expected_change(name, {(0, 4), (1, 2)}), found, x)
     np.testing.assert_array_equal(one, expected)
 
@@ -314,14 +277,13 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
         "wpe": halved,
         "h_0/out": operator.methodcaller("clip", -1, 1),  # it has no signature
     }
-    params, words = params_of(config), jnp.zeros((2, 9), jnp.int32)
-    arguments = config, params, TOKENS, list(edits)
+    words = jnp.zeros((2, 9), jnp.int32)
+    arguments = config, params_of(config), TOKENS, list(edits)
     _, clean = interventions.forward(*arguments)
     _, found = interventions.forward(*arguments, edits, words=words)
-    places = [(site.name, site.layer) for site in sites]
-    assert places[:2] == [("wpe", None), ("embedding", None)]
-    assert places[2:] == [("mlp/out", 0), ("mlp/out", 1)]
-    assert sites[0].positions is None and sites[0].words is None
+    places = [("wpe", None), ("embedding", None), ("mlp/out", 0), ("mlp/out", 1)]
+    assert [(site.name, site.layer) for site in sites] == places
+    assert sites[0].positions is sites[0].words is None
     for site in sites[1:]:
         np.testing.assert_array_equal(site.positions, [range(9)] * 2)
         np.testing.assert_array_equal(site.words, words)
@@ -329,39 +291,23 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
     assert np.abs(found["h_0/out"]).max() == 1 < np.abs(clean["h_0/out"]).max()
 
 
-# --- refusals -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("edits", "message"),
     [
-        (
-            {"h_0/attn/head": zero()},
-            r"^This model has no activation 'h_0/attn/head'; near it are h_0/attn/hea",
-        ),
+        ({"h_0/attn/head": zero()}, r"no activation 'h_0/attn/head'; near .*n/heads"),
         ({"h_*/out": zero(), "h_?/attn": zero()}, r"no activation 'h_\?/attn'; near"),
         (
             {"h_*/out": zero(), "h_1/out": zero()},
             r"^h_1/out has the edits of 'h_\*/out' and of 'h_1/out'; make them one",
         ),
-        (
-            {"h_0/mlp/out": zero(heads=0)},
-            r"h_\d/mlp/out has no heads, .*; attn/q, .*attn/heads have",
-        ),
+        ({"h_0/mlp/out": zero(heads=0)}, r"mlp/out has no heads, .*; attn/q, .* have"),
         ({"embedding": keep_heads(0)}, r"embedding has no heads, which"),
         ({"wte": zero(positions=0)}, r"wte has no tokens, which an edit"),
-        (
-            {"h_0/out": zero(words=0)},
-            r"out names words, .*give Intervention its `words",
-        ),
-        (
-            {"h_0/out": replace(np.ones(3))},
-            r"^The edit of h_0/out, \[2, 9, 32\], returns the shape \[3\]\.",
-        ),
+        ({"h_0/out": zero(words=0)}, r"names words, .*give Intervention its `words"),
+        ({"h_0/out": replace(np.ones(3))}, r"out, \[2, 9, 32\], returns the shape \[3"),
         ({"h_0/out": lambda x: None}, r"h_0/out, \[2, 9, 32\], returns nothing"),
         ({"h_0/out": add(np.ones(3))}, r"h_0/out, \[2, 9, 32\], fails: .*shapes"),
         ({"h_0/out": np.tanh}, r"^The edit of h_0/out calls NumPy; .* jax\.numpy"),
-        ({"h_0/out": lambda x: x[None]}, r"returns the shape \[1, 2, 9, 32\]"),
     ],
     ids=lambda each: each if isinstance(each, str) else "+".join(each),
 )

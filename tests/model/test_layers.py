@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax.errors import ScopeParamShapeError
 
-from gpt1_jax.model.layers import Dense, LayerNorm
+from gpt1_jax.model.layers import Dense
 from gpt1_jax.ops.products import Transposed
 
 
@@ -29,9 +29,3 @@ def test_dense_init_is_normal_with_zero_bias():
     assert kernel.std() == pytest.approx(0.02, rel=5 / np.sqrt(2 * kernel.size))
     assert np.abs(kernel).max() > 4 * 0.02, "truncated at two standard deviations"
     assert not bias.any()
-
-
-def test_layer_norm_init_is_gain_one_and_bias_zero():
-    params = LayerNorm(5).init(jax.random.key(0))["params"]
-    np.testing.assert_array_equal(params["scale"], np.ones(5))
-    np.testing.assert_array_equal(params["bias"], np.zeros(5))

@@ -24,9 +24,6 @@ def config(moving_lstm):
     return moving_lstm[0]
 
 
-# Parameters
-
-
 def test_param_tree_at_paper_size(tiny_model_config):
     config = tiny_model_config(**PAPER, kind="lstm", lstm_units=2048)
     params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
@@ -59,30 +56,10 @@ def test_init_params_opens_the_forget_gate(config):
             assert values.std() == pytest.approx(expected, rel=sigmas), name
 
 
-# Values
-
-
-def test_at_first_the_state_is_neither_lost_nor_saturated(tiny_model_config):
-    """Whatever the sizes: the units differ by token, and none is at its limit."""
-    for width, units in ((32, 80), (128, 340)):
-        config = tiny_model_config(
-            kind="lstm", embed_dim=width, lstm_units=units, vocab_size=500
-        )
-        params = init_params(config, jax.random.key(0))
-        hidden = hidden_states(config, params, random_tokens((8, 16), 500))
-        assert 0.02 < float(hidden[:, 8:].std()) < 0.3, (width, units)
-
-
-# Dropout
-
-
 def test_dropout_acts_on_the_embedding_and_on_the_output(monkeypatch, config):
     config = dataclasses.replace(config, embed_dropout=0.2, resid_dropout=0.4)
     calls = record_dropout(monkeypatch, config, random_tokens((4, 8)))
     assert calls == [(0, 0.2, (4, 8, 32)), (1, 0.4, (4, 8, 24))]
-
-
-# Cache and states
 
 
 def test_a_cache_does_not_grow_with_its_places(config):

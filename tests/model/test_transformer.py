@@ -4,14 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import all_logits, hidden_states, random_tokens, record_dropout
+from tiny_models import hidden_states, random_tokens, record_dropout
 
-from gpt1_jax.model.execution import EMBED_POSITION_SITE, Execution
+from gpt1_jax.model.execution import Execution
 from gpt1_jax.model.language_model import apply, logits
 from gpt1_jax.ops import products
 from gpt1_jax.ops.dropout import step_noise
-
-# Dropout sites
 
 
 def test_dropout_sites_at_paper_depth_are_37_distinct_ones(
@@ -25,34 +23,12 @@ def test_dropout_sites_at_paper_depth_are_37_distinct_ones(
         attention_form="plain",  # goes through `dropout` as the others do
     )
     calls = record_dropout(monkeypatch, config, random_tokens((4, 8)))
-    assert len(calls) == 37
-    assert sorted(site for site, _, _ in calls) == list(range(37))
-    assert calls[0] == (0, 0.2, (4, 8, 32))
+    assert len(calls) == 37 and calls[0] == (0, 0.2, (4, 8, 32))
     for layer in range(12):
         attn, attn_out, mlp_out = calls[1 + 3 * layer : 4 + 3 * layer]
         assert attn == (3 * layer + 1, 0.3, (4, 2, 8, 8))
         assert attn_out == (3 * layer + 2, 0.4, (4, 8, 32))
         assert mlp_out == (3 * layer + 3, 0.4, (4, 8, 32))
-
-
-@pytest.mark.parametrize(
-    ("embed_dropout_on", "expected"),
-    [
-        ("sum", [(0, (4, 8, 32))]),
-        ("lookups", [(0, (4, 8, 32)), (EMBED_POSITION_SITE, (4, 8, 32))]),
-        ("matrix", [(0, (97, 32)), (0, (16, 32))]),
-    ],
-)
-def test_embedding_dropout_sites(
-    monkeypatch, tiny_model_config, embed_dropout_on, expected
-):
-    config = tiny_model_config(
-        embed_dropout_on=embed_dropout_on, attention_form="plain"
-    )
-    calls = record_dropout(monkeypatch, config, random_tokens((4, 8)))
-    assert len(calls) == len(expected) + 3 * config.num_layers
-    assert [(site, shape) for site, _, shape in calls[: len(expected)]] == expected
-    assert EMBED_POSITION_SITE > 3 * 10**6, "no block reaches it"
 
 
 def equations(jaxpr):
@@ -82,12 +58,10 @@ def test_bfloat16_multiplies_in_bfloat16_and_normalises_in_float32(
         inputs = tuple(str(v.aval.dtype) for v in equation.invars)
         outputs = tuple(str(v.aval.dtype) for v in equation.outvars)
         seen.setdefault(name, set()).add((inputs, outputs))
-    # An accelerator's products write bfloat16, a CPU's float32; before JAX 0.9 a CPU's
-    # also take float32 copies.
-    products = {("bfloat16", "bfloat16")}
-    if jax.__version_info__ < (0, 9):
-        products.add(("float32", "float32"))
-    assert {inputs for inputs, _ in seen["dot_general"]} == products
+    # Before JAX 0.9 a CPU's products also take float32 copies.
+    copies = {("float32",) * 2} if jax.__version_info__ < (0, 9) else set()
+    read = {inputs for inputs, _ in seen["dot_general"]}
+    assert read == {("bfloat16",) * 2} | copies
     for name in ("exp", "rsqrt", "tanh", "reduce_sum", "reduce_max"):
         assert seen[name] == {(("float32",), ("float32",))}, name
 
@@ -108,28 +82,6 @@ def test_bfloat16_keeps_the_residual_stream_in_bfloat16(
     jax.eval_shape(lambda p: apply(config, p, tokens, how), tiny_params)
     assert len(read) >= 4 * config.num_layers
     assert set(read) == {jnp.dtype("bfloat16")}
-
-
-def test_heads_may_be_permuted_with_their_output_rows(tiny_model_config, tiny_params):
-    """Heads are contiguous blocks of channels in each third of c_attn."""
-    config, tokens = tiny_model_config(), random_tokens()
-    blocks = np.roll(np.arange(32), 16)  # two heads of 16 channels change places
-    thirds = np.concatenate([blocks, 32 + blocks, 64 + blocks])
-    attn = tiny_params["h_0"]["attn"]
-    permuted = {
-        "c_attn": {
-            "kernel": attn["c_attn"]["kernel"][:, thirds],
-            "bias": attn["c_attn"]["bias"][thirds],
-        },
-        "c_proj": {
-            "kernel": attn["c_proj"]["kernel"][blocks],
-            "bias": attn["c_proj"]["bias"],
-        },
-    }
-    params = {**tiny_params, "h_0": {**tiny_params["h_0"], "attn": permuted}}
-    expected = all_logits(config, tiny_params, tokens)
-    actual = all_logits(config, params, tokens)
-    np.testing.assert_allclose(actual, expected, atol=2e-6, rtol=0)
 
 
 def test_last_layer_norm_is_the_last_operation(tiny_model_config, tiny_params):

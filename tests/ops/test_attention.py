@@ -140,8 +140,6 @@ def test_the_first_tokens_are_masked_as_in_the_longer_sequence(length):
     assert_near(found, expected, 2e-5, scaled=False)
 
 
-# --- with a cache -------------------------------------------------------------
-
 SEVERAL_TOKENS = [(0, 40), (40, 65), (65, 66), (66, 70)]
 ONE_TOKEN = [(place, place + 1) for place in range(70)]
 

@@ -1,20 +1,19 @@
 """The dropout mask: what it is a function of, its statistics, its gradient."""
 
 import functools
+import itertools
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from collectives import collectives
 from forms import assert_near, kept, with_gradients
 
 from gpt1_jax.config.sections import DropoutRate
 from gpt1_jax.errors import UserError
 from gpt1_jax.ops import dropout as dropout_module
-from gpt1_jax.ops.dropout import Noise, plain_dropout, site_words, step_noise
-from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
+from gpt1_jax.ops.dropout import plain_dropout, site_words, step_noise
 
 # Compiled as a whole: one by one, these small operations would take minutes.
 dropout = jax.jit(dropout_module.dropout, static_argnames=("rate", "site"))
@@ -23,13 +22,7 @@ random_bits = jax.jit(
 )
 
 WORDS = jnp.array([0x9E3779B9, 0x243F6A88], jnp.uint32)
-GOLDEN_BITS = [[58256, 8577, 51967, 53523], [22950, 29351, 49414, 13660]]
-GOLDEN_MASK = ["1101011100100101", "0011110111001001"]
 KEEP = (2**16 - 6554) / 2**16  # of rate 0.1, as 16 bits realise it
-
-
-def uint32_rows(*rows):
-    return np.array(rows, np.uint32)
 
 
 def numpy_mix(x):
@@ -75,10 +68,12 @@ def z_of_counts(count, num, probability):
 
 def test_random_bits_never_change():
     """Were these numbers to change, a resumed run would leave its first half."""
-    bits = random_bits(jnp.array([1, 2], jnp.uint32), uint32_rows(0, 5), (4,))
-    assert bits.tolist() == GOLDEN_BITS
+    bits = random_bits(*np.array([[1, 2], [0, 5]], np.uint32), (4,))
+    assert bits[0].tolist() == [58256, 8577, 51967, 53523]
+    assert bits[1].tolist() == [22950, 29351, 49414, 13660]
     mask = keep_mask((2, 16), 0.5, seed=1, step=2, site=3)
-    assert ["".join(map(str, row.astype(int))) for row in mask] == GOLDEN_MASK
+    shown = ["".join(map(str, row.astype(int))) for row in mask]
+    assert shown == ["1101011100100101", "0011110111001001"]
 
 
 SHAPES = (), (1,), (1, 1), (6,), (3, 4), (2, 3, 8), (5,), (4, 3, 3), (3, 3, 3)
@@ -87,7 +82,7 @@ SHAPES = (), (1,), (1, 1), (6,), (3, 4), (2, 3, 8), (5,), (4, 3, 3), (3, 3, 3)
 @pytest.mark.parametrize("unit_ndim", [1, 2, 3])
 def test_random_bits_equal_the_index_form(unit_ndim):
     """Units with an even first axis take two elements of a hash at once."""
-    rows = uint32_rows(0, 1, 2, 17, 10**6 + 1, 2**31 + 5)
+    rows = np.array([0, 1, 2, 17, 10**6 + 1, 2**31 + 5], np.uint32)
 
     @jax.jit
     def bits_of_all_shapes(rows):
@@ -132,63 +127,44 @@ def test_random_bits_turn_to_a_new_page_beyond_the_counter(row_shape):
     """Rows beyond 2**32 elements neither wrap around nor repeat an earlier page."""
     half = (row_shape[-1] + 1) // 2
     per_page = 2**32 // (math.prod(row_shape[:-1]) * half)
-    rows = uint32_rows(
-        0, 1, per_page - 1, per_page, per_page + 1, 2 * per_page, 3 * per_page + 1
-    )
+    turns = [0, 1, per_page - 1, per_page, per_page + 1, 2 * per_page]
+    rows = np.array([*turns, 3 * per_page + 1], np.uint32)
     bits = np.asarray(random_bits(WORDS, rows, row_shape))
     np.testing.assert_array_equal(bits, numpy_bits(WORDS, rows, row_shape))
     flat = bits.reshape(len(rows), -1)
-    for a in range(len(rows)):
-        for b in range(a):
-            equal = np.sum(flat[a] == flat[b])
-            assert equal < 12, (a, b)  # chance gives 65536 / 65536 = 1
+    for one, other in itertools.combinations(flat, 2):
+        assert np.sum(one == other) < 12  # chance gives 65536 / 65536 = 1
 
 
 def test_random_bits_are_uniform():
     """Chi-square over 256 bins of the high and of the low byte, 2**22 draws."""
-    bits = np.asarray(random_bits(WORDS, uint32_rows(*range(64)), (2**16,))).ravel()
+    bits = np.asarray(
+        random_bits(WORDS, np.arange(64, dtype=np.uint32), (2**16,))
+    ).ravel()
     for byte in (bits >> 8, bits & 255):
         counts = np.bincount(byte, minlength=256)
         expected = bits.size / 256
         chi_square = np.sum((counts - expected) ** 2 / expected)
         assert abs(chi_square - 255) < 4 * np.sqrt(2 * 255)
-    for bit in range(16):
-        ones = np.sum((bits >> bit) & 1, dtype=np.int64)
-        assert abs(z_of_counts(ones, bits.size, 0.5)) < 4
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
 def test_dropout_keeps_a_share_of_one_minus_rate(rate):
     keep = keep_mask((64, 2**14), rate)
     assert abs(z_of_counts(keep.sum(), keep.size, 1 - rate)) < 4
-    for row in keep:
-        assert abs(z_of_counts(row.sum(), row.size, 1 - rate)) < 5
-    each_column = z_of_counts(keep.sum(0), 64, 1 - rate)
-    if rate in (0.1, 0.5):  # enough of both kinds for a normal approximation
-        assert np.abs(each_column).max() < 6.5
+    assert np.abs(z_of_counts(keep.sum(1), 2**14, 1 - rate)).max() < 5
 
 
-def test_dropout_scale_is_the_inverse_of_the_realised_keep_probability():
-    noise = step_noise(0, jnp.int32(0), 8)
-    scales = np.unique(dropout(jnp.ones((8, 512)), 0.1, noise, 0))
-    assert scales.tolist() == [0.0, np.float32(2**16 / (2**16 - 6554))]
-    threshold = 6554  # of all 2**16 equally likely values, those from here on are kept
-    bits = np.asarray(random_bits(site_words(noise, 0), noise.rows, (512,)))
-    np.testing.assert_array_equal(
-        np.asarray(dropout(jnp.ones((8, 512)), 0.1, noise, 0)) != 0, bits >= threshold
-    )
-
-
-def test_dropout_at_the_largest_rate_keeps_one_element_in_65536():
-    """The largest that a configuration takes; the next one rounds to 1."""
-    rate = 0.99999
-    assert dropout_module.keep_scale(rate) == 2**16
+@pytest.mark.parametrize(("rate", "threshold"), [(0.1, 6554), (0.99999, 2**16 - 1)])
+def test_dropout_scale_is_the_inverse_of_the_realised_keep_probability(rate, threshold):
+    """Also at the largest rate that a configuration takes: the next rounds to 1."""
+    noise = step_noise(0, jnp.int32(0), 16)
+    found = np.unique(dropout(jnp.ones((16, 2**16)), rate, noise, 0))
+    assert found.tolist() == [0.0, np.float32(2**16 / (2**16 - threshold))]
     within = next(iter(DropoutRate.__metadata__))
     within("rate", rate)
     with pytest.raises(UserError, match=r"rate=0\.999993 must lie in .* 0\.99999\]"):
-        within("rate", 0.999993)  # rounds to 1
-    found = np.asarray(dropout(jnp.ones((16, 2**16)), rate, step_noise(0, 0, 16), 0))
-    assert set(np.unique(found)) == {0, 2**16}
+        within("rate", 0.999993)
 
 
 def test_dropout_scales_bfloat16_in_float32():
@@ -198,53 +174,24 @@ def test_dropout_scales_bfloat16_in_float32():
     y = dropout(x, 0.1, noise, 0)
     assert y.dtype == jnp.bfloat16
     expected = (np.asarray(x, np.float32) * np.float32(1 / KEEP)).astype(jnp.bfloat16)
-    survive = np.asarray(y) != 0
-    np.testing.assert_array_equal(np.asarray(y)[survive], expected[survive])
+    np.testing.assert_array_equal(y, np.where(np.asarray(y) != 0, expected, 0))
 
 
-def random_array(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-@pytest.mark.parametrize("shape", [(4, 5), (4, 3, 8)])
-def test_dropout_of_some_rows_equals_those_rows_of_all(shape):
-    picked = np.array([3, 1])
-
-    @jax.jit
-    def masks(x, rows):
-        noise = step_noise(3, np.int32(11), shape[0])
-        part = Noise(noise.key, noise.rows[rows])
-        drop = functools.partial(dropout_module.dropout, rate=0.4, site=5)
-        by_rows = drop(x[rows], noise=noise, rows=rows.astype(jnp.uint32))
-        return drop(x, noise=noise), drop(x[rows], noise=part), by_rows
-
-    found = masks(random_array(*shape), picked)
-    everything, by_noise, by_rows = map(np.asarray, found)
-    np.testing.assert_array_equal(by_noise, everything[picked])
-    np.testing.assert_array_equal(by_rows, everything[picked])
-
-
-def correlation_z(a, b, rate):
-    """z of the number of elements dropped in both of two independent masks."""
-    return z_of_counts(np.sum(~a & ~b), a.size, rate**2)
+def random_array(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", ["seed", "step", "site"])
 def test_dropout_masks_are_independent_of_each_other(name):
     values = [0, 1, 2, 3, 36, 2**31 - 1] + ([2**32 - 1] if name == "site" else [])
-    masks = [keep_mask((16, 4096), **{name: value}) for value in values]
-    scores = [
-        correlation_z(masks[a], masks[b], 1 - KEEP)
-        for a in range(len(masks))
-        for b in range(a)
-    ]
-    assert np.abs(scores).max() < 4
+    dropped = [~keep_mask((16, 4096), **{name: value}) for value in values]
+    for one, other in itertools.combinations(dropped, 2):
+        both = np.sum(one & other)
+        assert abs(z_of_counts(both, one.size, (1 - KEEP) ** 2)) < 4
 
 
 def test_dropout_stores_no_mask_for_the_backward_pass():
-    noise = step_noise(0, jnp.int32(0), 4)
-    x = jnp.ones((4, 64, 64))
-
+    noise, x = step_noise(0, jnp.int32(0), 4), jnp.ones((4, 64, 64))
     leaves = kept(lambda x: dropout_module.dropout(x, 0.1, noise, 0), x)
     assert sum(leaf.size for leaf in leaves) <= 16  # the key and the row numbers
     words = site_words(noise, 0)
@@ -267,39 +214,13 @@ def test_dropout_equals_the_plain_form(dtype):
     assert_near(found, expected, 0)
 
 
-def test_dropout_over_eight_devices_equals_one_device():
-    mesh = make_mesh()
-    assert mesh.size == 8
-    rows, whole = batch_sharding(mesh), replicated(mesh)
-    x = random_array(16, 5, 6)
-    noise = step_noise(0, jnp.int32(9), 16)
-
-    def value_and_gradient(x, noise):
-        return with_gradients(lambda x: dropout(x, 0.3, noise, 4), jnp.cos(x), x)
-
-    expected = value_and_gradient(x, noise)
-    sharded = jax.jit(
-        value_and_gradient,
-        in_shardings=(rows, Noise(whole, rows)),
-        out_shardings=(rows, rows),
-    )
-    sharded = sharded.lower(x, noise).compile()
-    assert not collectives(sharded), "devices exchange nothing"
-    actual = sharded(x, noise)
-    assert len(actual[0].sharding.device_set) == 8
-    assert_near(actual, expected, 0)
-
-
 def test_dropout_without_noise_or_rate_is_the_identity():
-    x = jnp.arange(6.0).reshape(2, 3)
-    noise = step_noise(0, jnp.int32(0), 2)
+    x, noise = random_array(2, 3), step_noise(0, jnp.int32(0), 2)
     assert dropout_module.dropout(x, 0.1, None, 0) is x
     assert dropout_module.dropout(x, 0.0, noise, 0) is x
 
 
-def test_dropout_of_infinities_gives_no_nan():
-    """A dropped element is zero whatever it was."""
+def test_dropout_of_infinities_gives_zeros():
     noise = step_noise(0, jnp.int32(0), 4)
-    y = dropout(jnp.full((4, 64), jnp.inf), 0.5, noise, 0)
-    assert not np.isnan(y).any()
-    assert (np.asarray(y) == 0).any()
+    found = np.unique(dropout(jnp.full((4, 64), jnp.inf), 0.5, noise, 0))
+    assert found.tolist() == [0.0, np.inf]

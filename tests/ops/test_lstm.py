@@ -22,9 +22,6 @@ def arrays(seed=0, seq_len=T):
     return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
-run_plain = jax.jit(plain_lstm)
-
-
 def plain(inputs, recurrent, dtype):
     return plain_lstm(inputs, recurrent, zero_state(len(inputs), U, dtype))[0]
 
@@ -54,7 +51,7 @@ def test_bfloat16_rounds_products_and_not_the_cell():
     inputs = np.zeros((1, 400, 4), np.float32)
     inputs[..., :] = 30, 30, np.arctanh(1e-3), 30
     start = zero_state(1, 1, jnp.dtype("bfloat16"))
-    _, state = run_plain(inputs, np.zeros((1, 4), np.float32), start)
+    _, state = jax.jit(plain_lstm)(inputs, np.zeros((1, 4), np.float32), start)
     assert state.cell.dtype == jnp.float32
     assert float(state.cell[0, 0]) == pytest.approx(0.4, rel=1e-4)
 
@@ -71,19 +68,15 @@ def test_the_backward_scan_multiplies_once_a_position():
     )
     for scan in (forward, backward):
         assert str(scan).count("dot_general") in (1, 2)  # one for each platform
-        carried = [v.aval.shape for v in scan.invars if v.aval.shape == (U, 4 * U)]
-        assert len(carried) <= 1
+        assert [v.aval.shape for v in scan.invars].count((U, 4 * U)) <= 1
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="a matter of CPUs")
 def test_no_stack_of_positions_is_rewritten_at_each_one():
     """In bfloat16 XLA would convert all of it, to update a slice in float32."""
     given = (*arrays(), jnp.dtype("bfloat16"))
-    compiled = (
-        jax.jit(gradients_of, static_argnums=(0, 4)).lower(lstm, *given).compile()
-    )
-    updates = re.findall(
-        r"= (\w+)\[([\d,]+)\]\S* dynamic-update-slice", compiled.as_text()
-    )
+    program = jax.jit(gradients_of, static_argnums=(0, 4)).lower(lstm, *given)
+    update = r"= (\w+)\[([\d,]+)\]\S* dynamic-update-slice"
+    updates = re.findall(update, program.compile().as_text())
     hidden, gates = f"{T},{N},{U}", f"{T},{N},{4 * U}"
     assert set(updates) == {("u16", hidden), ("u16", gates), ("f32", hidden)}

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from collectives import collectives
 from forms import assert_near, kept, take_branches_of, with_gradients
 
 from gpt1_jax.ops.gelu import gelu
@@ -25,18 +24,13 @@ from gpt1_jax.ops.products import (
     transposed_product,
     wait_to_recompute,
 )
-from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
-
-BOTH_FORMS = pytest.mark.parametrize("form", [matmul, plain_matmul])
 
 
-@BOTH_FORMS
+@pytest.mark.parametrize("form", [matmul, plain_matmul])
 def test_matmul_rounds_its_operands_and_sums_in_float32(form):
-    one_and_a_bit = jnp.full((1, 1), 1 + 2**-10)
+    one_and_a_bit, ones = jnp.full((1, 1), 1 + 2**-10), jnp.ones((1, 257))
     for dtype, expected in (("float32", 1 + 2**-10), ("bfloat16", 1.0)):
-        product = form(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype(dtype))
-        assert product.item() == expected
-    ones = jnp.ones((1, 257))
+        assert form(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype(dtype)) == expected
     summed = form(ones, ones.T, jnp.dtype("bfloat16"))
     assert summed.dtype == jnp.float32
     assert summed.item() == 257.0  # bfloat16 has 256 and 258
@@ -66,20 +60,12 @@ def test_gradients_of_matmul_round_operands_but_sum_in_float32():
     np.testing.assert_array_equal(by_bfloat16[0].astype(jnp.float32), dx)
 
 
-def test_matmul_waits_for_a_gradient_that_is_rounded():
-    """Waited for in float32, the gradient would be stored twice as large."""
-    x, kernel, weight = matmul_problem()
-    product = functools.partial(matmul, dtype=jnp.dtype("bfloat16"))
-    vjp = jax.vjp(lambda x, k: product(x, k), x.astype(jnp.bfloat16), kernel)[1]
-    equations = jax.make_jaxpr(vjp)(weight).eqns
-    [barrier] = [e for e in equations if e.primitive.name == "optimization_barrier"]
-    [grad] = [v.aval for v in barrier.invars if v.aval.shape == weight.shape]
-    assert grad.dtype == jnp.bfloat16
-
-
 @pytest.mark.parametrize(("platform", "waits"), [("cuda", False), ("tpu", True)])
 def test_a_gpu_keeps_the_rounded_kernel(platform, waits, monkeypatch):
-    """Elsewhere the backward pass rounds it again, once it has the gradient."""
+    """Elsewhere the backward pass rounds it again, once it has the gradient.
+
+    That is rounded before: in float32, it would be stored twice as large.
+    """
     take_branches_of(platform, monkeypatch)
     x, kernel, weight = matmul_problem()
     vjp = jax.vjp(lambda x, k: matmul(x, k, jnp.dtype("bfloat16")), x, kernel)[1]
@@ -87,6 +73,8 @@ def test_a_gpu_keeps_the_rounded_kernel(platform, waits, monkeypatch):
     [barrier] = [e for e in equations if e.primitive.name == "optimization_barrier"]
     [waited] = [v for v in barrier.outvars if v.aval.shape == kernel.shape]
     assert any(waited is read for e in equations for read in e.invars) == waits
+    [grad] = [v.aval for v in barrier.invars if v.aval.shape == weight.shape]
+    assert grad.dtype == jnp.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -107,14 +95,10 @@ def test_dense_equals_the_plain_form(platform, dtype, activation, monkeypatch):
     dtype = jnp.dtype(dtype)
     x, kernel, weight = matmul_problem()
     x, weight = x.astype(dtype), weight.astype(dtype)
-    bias = np.linspace(0, 1, 24, dtype=np.float32)
+    given = x, kernel, np.linspace(0, 1, 24, dtype=np.float32)
     actual, expected = (
         with_gradients(
-            lambda x, k, b, form=form: form(x, k, b, dtype, activation),
-            weight,
-            x,
-            kernel,
-            bias,
+            lambda *given, form=form: form(*given, dtype, activation), weight, *given
         )
         for form in (dense, plain_dense)
     )
@@ -126,20 +110,16 @@ def test_dense_equals_the_plain_form(platform, dtype, activation, monkeypatch):
 def test_dense_keeps_one_array_for_its_activation():
     """And its input; autodiff keeps results in between."""
     x, kernel, weight = matmul_problem()
-    bias, dtype = np.ones(24), jnp.dtype("float32")
+    given = kernel, np.ones(24), jnp.dtype("float32"), gelu
     ours, plain = (
         [leaf.shape for leaf in kept(form, x)].count(weight.shape)
-        for form in (
-            lambda x: dense(x, kernel, bias, dtype, gelu),
-            lambda x: plain_dense(x, kernel, bias, dtype, gelu),
-        )
+        for form in (lambda x: dense(x, *given), lambda x: plain_dense(x, *given))
     )
     assert ours == 1 < plain
 
 
 @pytest.mark.parametrize(
-    ("platform", "dtype"),
-    [("cuda", "bf16"), ("rocm", "bf16"), ("cpu", "f32"), ("tpu", "f32")],
+    ("platform", "dtype"), [("rocm", "bf16"), ("cpu", "f32"), ("tpu", "f32")]
 )
 def test_a_gpu_adds_the_bias_in_the_dtype_of_the_product(platform, dtype):
     """Lowered ahead of time, both passes; the sum is kept, and formed once."""
@@ -167,9 +147,9 @@ def test_options_are_those_of_a_gpu_whose_compiler_knows_them(monkeypatch):
 def test_dense_sums_the_gradient_that_it_multiplies():
     """One array of the gradient's size is waited for, and it is not float32."""
     x, kernel, weight = matmul_problem()
-    x, weight, bias = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16), jnp.ones(24)
-    layer = functools.partial(dense, dtype=jnp.dtype("bfloat16"))
-    vjp = jax.vjp(lambda x, k, b: layer(x, k, b), x, kernel, bias)[1]
+    x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
+    layer = functools.partial(dense, dtype=x.dtype)
+    vjp = jax.vjp(lambda *given: layer(*given), x, kernel, jnp.ones(24))[1]
     equations = jax.make_jaxpr(vjp)(weight).eqns
     [barrier] = [e for e in equations if e.primitive.name == "optimization_barrier"]
     waited = [v for v in barrier.outvars if v.aval.shape == weight.shape]
@@ -186,21 +166,16 @@ def test_a_transposed_kernel_is_the_same_kernel():
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_product_writes_what_it_reads_on_accelerators(platform):
+@pytest.mark.parametrize(
+    ("platform", "dtype"), [("cuda", "bf16"), ("tpu", "bf16"), ("cpu", "f32")]
+)
+def test_product_writes_what_it_reads_on_accelerators(platform, dtype):
     """Lowered ahead of time, without one; a CPU's writes float32."""
     ones = jnp.ones((4, 4), jnp.bfloat16)
 
-    def lowered(platform):
-        traced = jax.jit(lambda x: product("ab,bc->ac", x, x)).trace(ones)
-        return traced.lower(lowering_platforms=(platform,)).as_text()
-
-    def dot(text):
-        [line] = [line for line in text.splitlines() if "dot_general" in line]
-        return line
-
-    assert dot(lowered(platform)).endswith("xbf16>")
-    assert dot(lowered("cpu")).endswith("xf32>")
+    traced = jax.jit(lambda x: product("ab,bc->ac", x, x)).trace(ones)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert re.findall(r"dot_general.*x(\w+)>$", text, re.MULTILINE) == [dtype]
 
 
 @pytest.mark.parametrize("width", [4, 6])  # narrower or wider than the other operand
@@ -228,23 +203,6 @@ def test_layouts_are_asked_for_where_they_help(function, platforms):
     assert asked == platforms
 
 
-def test_each_device_lays_out_its_own_part():
-    """In `shard_map`, as the model runs; of an array that XLA splits it has no say."""
-    mesh, x = make_mesh(), jnp.arange(48.0).reshape(8, 2, 3)
-    split = batch_sharding(mesh)
-    swap = jax.shard_map(
-        lambda x: row_major(x.swapaxes(1, 2)) + 1,
-        mesh=mesh,
-        in_specs=split.spec,
-        out_specs=split.spec,
-    )
-    compiled = jax.jit(swap).lower(jax.device_put(x, split)).compile()
-    assert not collectives(compiled)
-    swapped = compiled(jax.device_put(x, split))
-    assert len(swapped.sharding.device_set) == 8
-    np.testing.assert_array_equal(swapped, np.swapaxes(x, 1, 2) + 1)
-
-
 @pytest.mark.parametrize(("platform", "arrays"), [("tpu", 1), ("cpu", 2), ("cuda", 2)])
 def test_wait_to_recompute_lets_a_tpu_compute_with_the_product(platform, arrays):
     """Lowered ahead of time: there the gradient is not among what is waited for."""
@@ -253,9 +211,6 @@ def test_wait_to_recompute_lets_a_tpu_compute_with_the_product(platform, arrays)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     [waited] = re.findall(r"optimization_barrier .*", text)
     assert waited.count("tensor<") == arrays
-    same, same_grad = jax.jit(wait_to_recompute)(residual, grad)
-    np.testing.assert_array_equal(same, residual)
-    np.testing.assert_array_equal(same_grad, grad)
 
 
 def test_einsum_is_the_same_where_a_cpu_lacks_the_product(monkeypatch):
@@ -264,7 +219,6 @@ def test_einsum_is_the_same_where_a_cpu_lacks_the_product(monkeypatch):
     expected = einsum("ab,cb->ac", left, right)
     monkeypatch.setattr(jax, "__version_info__", (0, 8, 2))
     program = jax.make_jaxpr(functools.partial(einsum, "ab,cb->ac"))(left, right)
-    assert "preferred_element_type=float32" in str(program)
     assert "convert_element_type[new_dtype=float32" in str(program)
     actual = einsum("ab,cb->ac", left, right)
     # 64 terms of about 1, which may be summed in another order.
