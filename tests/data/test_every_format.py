@@ -7,18 +7,13 @@ import json
 import pytest
 from compressed import COMPRESS
 from made_up_tokenizer import Characters
-from tiny_run import load_config
 from tiny_tasks import finetune_config
 
-from gpt1_jax import config as config_lib
 from gpt1_jax.data.named_texts import texts_in_files
-from gpt1_jax.data.records import read_input
-from gpt1_jax.data.words import check_words_source, read_column
 from gpt1_jax.jobs.generate import read_prompts
 from gpt1_jax.studies.config import PairsDataConfig
 from gpt1_jax.studies.pairs import load_pairs, select_pairs
-from gpt1_jax.studies.reading_times.words import count_words, load_timed_words
-from gpt1_jax.tasks.examples import check_new_examples, load_split
+from gpt1_jax.tasks.examples import load_split
 from gpt1_jax.tasks.paper_tasks import select_tasks
 
 pa = pytest.importorskip("pyarrow")
@@ -35,8 +30,6 @@ ROWS = [
         "bad": f"It {number} are.",
         "word": 1900 + number if number % 3 == 0 else f"w{number},",
         "story": f"s{number // 4}",
-        "position": number % 4 + 1,
-        "time": 200.5 + number,
     }
     for number in range(12)
 ]
@@ -84,9 +77,6 @@ def write_rows(write):
     return make
 
 
-# --- what each job reads of a file ----------------------------------------------
-
-
 def training_text(path):
     (document,) = texts_in_files(path, "config.data.train", "text")
     return "".join(document.blocks())
@@ -103,13 +93,6 @@ def own_examples(path):
     return [(each.text, each.label) for each in examples]
 
 
-def new_examples(path):
-    custom = {"head": "classification", "text": ("text",), "labels": ("no", "yes")}
-    custom = {f"custom__{name}": value for name, value in custom.items()}
-    (task,), _ = select_tasks(finetune_config("custom", BASE, **custom))
-    return [each.text for each in check_new_examples(task, read_input(path, "line"))]
-
-
 def pairs(path):
     columns = {"sentences": ("good", "bad"), "good": "", "context": "word"}
     columns |= {"paradigm": "story", "max_pairs": 0}
@@ -120,30 +103,8 @@ def pairs(path):
     return [(list(each.ids), each.num_context) for each in windows]
 
 
-def words(path):
-    check_words_source(path, "word")
-    return [(each.line, each.word) for each in read_column(path, "word", "story")]
-
-
-def timed_words(path):
-    columns = {"data__times": path, "data__position": "position"}
-    config = load_config("custom", "reading_times", init_from="run", **columns)
-    config = config_lib.load(config.to_dict())
-    found = load_timed_words(config, lambda word: (0.0, True), Characters(), 96)
-    return found.content_digest()
-
-
-def frequencies(path):
-    find = count_words(path, "config.frequency_corpus", "word")
-    return [find(f"w{number}") for number in range(13)]
-
-
 READERS = {
-    each.__name__: each
-    for each in (
-        *(training_text, own_examples, new_examples, pairs, words, timed_words),
-        *(frequencies, read_prompts),
-    )
+    each.__name__: each for each in (training_text, own_examples, pairs, read_prompts)
 }
 
 
@@ -160,11 +121,3 @@ def test_every_job_reads_every_format(write_rows, job, name):
     read = READERS[job]
     found = read(write_rows(name))
     assert found and found == read(write_rows("a.csv.xz"))
-
-
-def test_plain_text_is_read_compressed(write):
-    text = "One naïve text.\nAnother\u2028 one.\n"
-    path = write("a.txt.xz", COMPRESS[".xz"](text.encode()))
-    assert training_text(path) == text
-    assert read_prompts(path) == ["One naïve text.", "Another\u2028 one."]
-    check_words_source(path, "")
