@@ -507,7 +507,7 @@ def test_prepare_memory_does_not_grow_with_the_text(
         return most
 
     peak(1)
-    assert peak(30) < peak(10) + 300_000
+    assert peak(12) < peak(4) + 300_000
 
 
 def test_the_bar_counts_what_its_total_does(tmp_path, prepare, packed, monkeypatch):

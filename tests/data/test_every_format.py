@@ -1,78 +1,49 @@
 """Each job that reads a file reads every format and compression, to the same result."""
 
-import csv
-import io
-import json
-
 import pytest
 from compressed import COMPRESS
+from etils import epath
 from made_up_tokenizer import Characters
 from tiny_tasks import finetune_config
 
 from gpt1_jax.data.named_texts import texts_in_files
+from gpt1_jax.data.tables import write_own_table
 from gpt1_jax.jobs.generate import read_prompts
 from gpt1_jax.studies.config import PairsDataConfig
 from gpt1_jax.studies.pairs import load_pairs, select_pairs
 from gpt1_jax.tasks.examples import load_split
 from gpt1_jax.tasks.paper_tasks import select_tasks
 
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow")
 
-BASE = {"init_from": "base"}
 # Numbers and bools are among the texts, as a table of one's own may have them.
-ROWS = [
-    {
-        "text": f'A "text", naïve \u2028 {number}',
-        "prompt": number,
-        "label": number % 2 == 0,
-        "good": f"It {number} is.",
-        "bad": f"It {number} are.",
-        "word": 1900 + number if number % 3 == 0 else f"w{number},",
-        "story": f"s{number // 4}",
-    }
-    for number in range(12)
-]
-
-
-def separated(**dialect):
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, list(ROWS[0]), **dialect)
-    writer.writeheader()
-    writer.writerows(ROWS)
-    return file.getvalue().encode()
-
-
-def parquet():
-    file = io.BytesIO()
-    columns = {name: [row[name] for row in ROWS] for name in ROWS[0]}
-    columns["word"] = [str(word) for word in columns["word"]]  # one type a column
-    pq.write_table(pa.table(columns), file, row_group_size=5)
-    return file.getvalue()
-
-
-LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
-TSV = {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
-FORMATS = {
-    ".jsonl": LINES,
-    ".ndjson": LINES,
-    ".json": json.dumps(ROWS, indent=1).encode(),
-    ".csv": separated(),
-    ".tsv": separated(**TSV),
-    ".parquet": parquet(),
+COLUMNS = {
+    "text": [f'A "text", naïve \u2028 {number}' for number in range(12)],
+    "prompt": list(range(12)),
+    "label": [number % 2 == 0 for number in range(12)],
+    "good": [f"It {number} is." for number in range(12)],
+    "bad": [f"It {number} are." for number in range(12)],
+    "word": list(range(1900, 1912)),
+    "story": [f"s{number // 4}" for number in range(12)],
 }
-NAMES = [f"a{suffix}" for suffix in FORMATS]
+NAMES = ["a.jsonl", "a.ndjson", "a.json", "a.csv", "a.tsv", "a.parquet"]
 COMPRESSED = [f"a.jsonl{compression}" for compression in COMPRESS if compression]
 
 
 @pytest.fixture
-def write_rows(write):
+def write_rows(tmp_path):
     """`write_rows(name)`: the rows in the format, and compressed, as the name says."""
 
     def make(name):
-        _, suffix, *compression = name.split(".")
-        compress = COMPRESS["".join(f".{each}" for each in compression)]
-        return write(name, compress(FORMATS[f".{suffix}"]))
+        path, (_, suffix, *packed) = epath.Path(tmp_path) / name, name.split(".")
+        is_json = suffix in ("ndjson", "json")
+        write_own_table(path, COLUMNS, ".jsonl" if is_json else f".{suffix}")
+        if suffix == "json":
+            lines = path.read_text().strip().split("\n")
+            path.write_text("[" + ",\n".join(lines) + "]")
+        for compression in packed:
+            path.write_bytes(COMPRESS[f".{compression}"](path.read_bytes()))
+        return str(path)
 
     return make
 
@@ -84,7 +55,8 @@ def training_text(path):
 
 def own_examples(path):
     custom = {"custom__head": "classification", "custom__text": ("text", "prompt")}
-    config = finetune_config("custom", BASE, data__train=path, **custom)
+    base = {"init_from": "base"}
+    config = finetune_config("custom", base, data__train=path, **custom)
     (task,), _ = select_tasks(config)
     examples = load_split(
         task, "train", source="files", directory="", paths={"train": path}

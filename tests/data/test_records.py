@@ -145,7 +145,6 @@ def test_a_cell_of_csv_may_be_long(rows, monkeypatch):
     ("columns", "hint"),
     [
         (["item;word"], "semicolons: save it with commas, and its numbers with points"),
-        (["item\tword"], r"tabs: end its name in \.tsv"),
         (["item,word"], r"commas: end its name in \.csv"),
         (["item;x", "b"], r"the columns are item;x, b\.$"),
         ([], r"the columns are \.$"),
@@ -203,7 +202,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, format_name):
         return most
 
     peak(10)
-    assert peak(100_000) < peak(50_000) + 50_000
+    assert peak(30_000) < peak(10_000) + 50_000
 
 
 @pytest.mark.parametrize(

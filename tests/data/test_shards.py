@@ -51,8 +51,10 @@ def test_load_gives_what_was_written(corpus_folder):
     assert corpus.valid.words == 25
     assert corpus.documents == {"a.txt": "d" * 64}
     assert corpus.warnings == ["Beware."]
-    tokens = TokenReader(corpus, "train").read(0, 1000)
-    assert tokens.tolist() == list(range(1000))
+    reader = TokenReader(corpus, "train")
+    assert reader.read(0, 1000).tolist() == list(range(1000))
+    assert reader.read(98, 4).tolist() == [98, 99, 100, 101]  # from two shards
+    assert reader.read(999, 5).tolist() == [999]
 
 
 def test_the_digest_is_that_of_files_of_shards_as_format_1_had_them(corpus_folder):

@@ -76,13 +76,11 @@ def test_a_damaged_compressed_file_is_called_that(write, compression):
             list(read_plain_text(write("a.txt", damaged)))
 
 
-def test_without_its_library_zstd_is_refused_by_name_or_content(write, monkeypatch):
+def test_without_its_library_zstd_is_refused_by_content(write, monkeypatch):
     path = write("a.txt", zstd.compress(b"one\n"))
     monkeypatch.setitem(sys.modules, "backports.zstd", None)
     monkeypatch.delattr(backports, "zstd", raising=False)
-    message = r"a\.txt.*, compressed by zstd, needs .*\[text\]', or unpack it"
-    with pytest.raises(MissingPackage, match=message):
-        text_files.check_can_unpack("a.txt.zst")
+    message = r"a\.txt, compressed by zstd, needs .*\[text\]', or unpack it"
     with pytest.raises(MissingPackage, match=message):
         list(read_plain_text(path))
 

@@ -1,4 +1,4 @@
-"""Training text in each format and compression, and what is refused of it."""
+"""Files of several documents with a mark between them, and libraries that are missing."""
 
 import re
 import sys

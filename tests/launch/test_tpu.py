@@ -47,20 +47,6 @@ def gcloud(recorder, tmp_path):
     return make
 
 
-def test_up_creates_installs_and_starts_the_same_on_all_hosts(
-    run_script, recorder, gcloud
-):
-    code, _, errors = run_script("tpu.sh", "up", *COMMAND, **SLICE, SPOT="1")
-    assert code == 0, errors
-    describe, create, copy, install, start = recorder.calls()
-    assert " describe gpt1 " in describe
-    assert create == f"{CREATE} --spot --zone=us-central1-a"
-    assert " scp " in copy and "gpt1:gpt1_jax.tar.gz" in copy
-    assert "launch/setup.sh\\ tpu\\,gcp\\,tfds" in install
-    assert "detached.sh\\ start\\ python\\ -m\\ gpt1_jax.main" in start
-    assert all("--worker=all" in call for call in (copy, install, start))
-
-
 def test_the_files_of_the_checkout_are_sent_without_what_git_ignores(
     recorder, gcloud, tmp_path
 ):

@@ -16,7 +16,6 @@ NO_EXTRAS = "is not a list of extras"
         ("setup.sh", ["tpu", "gcp"], {}, NO_EXTRAS),
         ("setup.sh", ["tpu gcp"], {}, NO_EXTRAS),
         ("setup.sh", ["-x"], {}, NO_EXTRAS),
-        (LOCAL, [], {}, "the number of processes is ''"),
         (LOCAL, ["0", "true"], {}, "the number of processes is '0'"),
         (LOCAL, ["2"], {}, "no command"),
         (LOCAL, ["--restart=1", "2", "true"], {}, "unknown option --restart=1"),
