@@ -1,4 +1,4 @@
-"""Files of several documents with a mark between them, and libraries that are missing."""
+"""Files of several documents with a mark between them; libraries that are missing."""
 
 import re
 import sys
