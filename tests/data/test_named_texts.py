@@ -184,17 +184,6 @@ def test_texts_in_files_among_several_need_a_backslash_before_a_comma(tmp_path, 
         assert names(texts_in_files(written)) == ["Austen, Jane.txt", "b [1].txt"]
 
 
-@pytest.fixture
-def broken(books, write) -> Path:
-    """Beside the books, folders with what cannot be read."""
-    for name in ("blank/empty.txt", "no_text/cover.jpg", "links/none"):
-        write(f"books/{name}", "")
-    write("books/more/a.pdf", "text")
-    os.mkfifo(books / "pipe")
-    (books / "links" / "a.txt").symlink_to(books / "gone.txt")
-    return books
-
-
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
@@ -210,10 +199,15 @@ def broken(books, write) -> Path:
     ],
 )
 def test_texts_in_files_refuses_a_name_with_its_key(
-    broken, monkeypatch, paths, message
+    books, write, monkeypatch, paths, message
 ):
     """Before any work: an hour of other text may come before."""
-    monkeypatch.chdir(broken)
+    for name in ("blank/empty.txt", "no_text/cover.jpg", "links/none"):
+        write(f"books/{name}", "")
+    write("books/more/a.pdf", "text")
+    os.mkfifo(books / "pipe")
+    (books / "links" / "a.txt").symlink_to(books / "gone.txt")
+    monkeypatch.chdir(books)
     with pytest.raises((FileNotFoundError, UserError), match=message) as raised:
         texts_in_files(paths)
     assert KEY in str(raised.value) and "\n" not in str(raised.value)

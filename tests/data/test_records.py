@@ -190,7 +190,8 @@ def test_a_published_table_may_have_more_cells_or_fewer(rows, caplog):
 
 
 @pytest.mark.parametrize("format_name", ["csv", "tsv", "json"])
-def test_memory_does_not_grow_with_the_rows(tmp_path, format_name):
+def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, format_name):
+    monkeypatch.setattr(text_files, "_PIECE_BYTES", 1 << 12)
     line = b'{"x": "1"}\n' if format_name == "json" else b"one two three\n"
 
     def peak(count):

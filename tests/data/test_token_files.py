@@ -199,6 +199,7 @@ REFUSED = [
     ),
     (made({".bin": b"\1\0\2"}), "holds 3 bytes, not the 4 of 2 ids of 2 bytes: it is"),
     (made({".npy": b"\x93NUMPY\1\0\x76\0{'descr'"}), "is a damaged .npy file"),
+    (made({".npy": b"\x93NUMPY\7\0\x76\0{}"}), "is a damaged .npy file"),
     (cut(numpy_array, ".npy", 8), "holds 920 bytes, not the 928 of 100 ids of 8"),
     (array(np.zeros((3, 4), np.int32)), r"int32 of shape \(3, 4\); expected whole num"),
     (array(np.array([{}])), r"an array of object of shape \(1,\)"),

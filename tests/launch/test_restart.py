@@ -22,7 +22,7 @@ def counted(tmp_path):
     return command, runs
 
 
-@pytest.mark.parametrize("end", ["exit 75", "kill -KILL $$"])
+@pytest.mark.parametrize("end", ["exit 75", "kill -ABRT $$", "kill -KILL $$"])
 def test_what_can_resume_is_run_again_a_limited_number_of_times(
     run_script, counted, end
 ):
@@ -32,7 +32,7 @@ def test_what_can_resume_is_run_again_a_limited_number_of_times(
     assert "restart 2 of 2" in errors and "after 2 restarts; giving up" in errors
 
 
-@pytest.mark.parametrize("end", [0, 74, 127])
+@pytest.mark.parametrize("end", [0, 1, 74, 127])
 def test_other_ends_are_passed_on(run_script, counted, tmp_path, end):
     """Here of a command that was restarted twice."""
     command, runs = counted
@@ -44,7 +44,7 @@ def test_other_ends_are_passed_on(run_script, counted, tmp_path, end):
 TRAIN = "trap 'echo stopping; exit 75' TERM; echo ready; while sleep 0.1; do :; done"
 
 
-@pytest.mark.parametrize("name", ["TERM", "INT", "USR1", "between"])
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1", "USR2", "between"])
 def test_a_signal_stops_the_command_for_good(counted, name):
     """One that comes between two runs, too."""
     command, runs = counted

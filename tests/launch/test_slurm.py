@@ -37,9 +37,9 @@ def test_jax_finds_the_processes_of_a_slurm_job(run_script, recorder):
 @pytest.mark.parametrize(
     ("end", "restarts", "code", "said"),
     [
-        *((end, 2, 0, "restart 3 of 3") for end in (75, 134)),
+        *((end, 2, 0, "restart 3 of 3") for end in (75, 134, 137)),
         (75, 3, 75, "after 3 restarts; giving up"),
-        *((end, 0, end, "") for end in (0, 127)),
+        *((end, 0, end, "") for end in (0, 1, 127)),
     ],
 )
 def test_what_can_resume_goes_back_into_the_queue(
