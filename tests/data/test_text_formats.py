@@ -1,19 +1,44 @@
-"""Files of several documents with a mark between them; libraries that are missing."""
+"""Text in every format, many documents in a file, libraries that are missing."""
 
 import re
 import sys
 
 import pytest
+from compressed import COMPRESS
+from etils import epath
 
 from gpt1_jax import data
 from gpt1_jax.data import named_texts
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import TokenReader
+from gpt1_jax.data.tables import write_own_table
 from gpt1_jax.errors import MissingPackage, UserError
 
 backports = pytest.importorskip("backports")
 
 KEY = "config.data.train"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.jsonl", "a.ndjson.gz", "A.JSON.bz2", "a.csv.xz", "a.tsv.zst", "a.parquet"],
+)
+def test_the_name_says_the_format_and_cells_are_the_same_text(tmp_path, name):
+    """Of every format, numbers and bools too."""
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    columns = {"x": [1, 20], "y": [True, False], "z": ['a "b", \u2028 c', "é"]}
+    path, (_, suffix, *packed) = epath.Path(tmp_path) / name, name.lower().split(".")
+    is_json = suffix in ("ndjson", "json")
+    write_own_table(path, columns, ".jsonl" if is_json else f".{suffix}")
+    if suffix == "json":
+        lines = path.read_text().strip().split("\n")
+        path.write_text("[" + ",\n".join(lines) + "]")
+    for compression in packed:
+        path.write_bytes(COMPRESS[f".{compression}"](path.read_bytes()))
+    for field, values in columns.items():
+        (document,) = named_texts.texts_in_files(str(path), KEY, field)
+        assert "".join(document.blocks()) == "".join(f"{each}\n" for each in values)
 
 
 @pytest.mark.parametrize(
