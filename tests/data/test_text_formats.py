@@ -13,6 +13,7 @@ from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.data.tables import write_own_table
 from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.jobs.generate import read_prompts
 
 backports = pytest.importorskip("backports")
 
@@ -27,7 +28,7 @@ def test_the_name_says_the_format_and_cells_are_the_same_text(tmp_path, name):
     """Of every format, numbers and bools too."""
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
-    columns = {"x": [1, 20], "y": [True, False], "z": ['a "b", \u2028 c', "é"]}
+    columns = {"prompt": [1, 20], "y": [True, False], "z": ['a "b", \u2028 c', "é"]}
     path, (_, suffix, *packed) = epath.Path(tmp_path) / name, name.lower().split(".")
     is_json = suffix in ("ndjson", "json")
     write_own_table(path, columns, ".jsonl" if is_json else f".{suffix}")
@@ -39,6 +40,7 @@ def test_the_name_says_the_format_and_cells_are_the_same_text(tmp_path, name):
     for field, values in columns.items():
         (document,) = named_texts.texts_in_files(str(path), KEY, field)
         assert "".join(document.blocks()) == "".join(f"{each}\n" for each in values)
+    assert read_prompts(str(path)) == ["1", "20"]
 
 
 @pytest.mark.parametrize(
