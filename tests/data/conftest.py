@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig
 from gpt1_jax.data import encoder
@@ -21,6 +23,19 @@ def tokenizer_dir(sentencepiece_tokenizer, tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("tokenizer")
     sentencepiece_tokenizer.save(directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def byte_level(make_text) -> tokenizers.Tokenizer:
+    """A byte-level tokenizer of the `tokenizers` library with 300 entries."""
+    rules = tokenizers.Tokenizer(models.BPE())
+    rules.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    rules.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    what = dict(initial_alphabet=letters, special_tokens=["<|endoftext|>"])
+    trainer = trainers.BpeTrainer(vocab_size=300, show_progress=False, **what)
+    rules.train_from_iterator([make_text(4000)], trainer)
+    return rules
 
 
 @pytest.fixture

@@ -34,25 +34,16 @@ from gpt1_jax.errors import MissingPackage, UserError
 from gpt1_jax.runs.outputs import check_output
 
 
-def test_a_place_is_local_or_a_bucket(monkeypatch):
+def test_a_place_is_local_or_a_bucket_that_needs_its_library(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     for path in ("a/b", "/a", "gs://a/b", "s3://a/b"):
         assert os.fspath(locate(path)) == path
     assert os.fspath(locate("~/a")) == "/home/me/a"
-
-
-@pytest.mark.parametrize(
-    "path", ["http://x/y", "hf://x/y", "file:///x", "GS://x/y", "memory://x", "a/b://c"]
-)
-def test_another_address_is_refused_with_the_way_out(path):
-    with pytest.raises(UserError) as error:
-        locate(path, "config.input")
-    assert f"config.input='{path}' cannot be opened" in str(error.value)
-    assert "use a local path or gs://BUCKET/PATH" in str(error.value)
-
-
-def test_a_bucket_is_no_local_path_and_needs_its_library(monkeypatch):
+    for path in ("http://x/y", "file:///x", "GS://x/y", "a/b://c"):
+        message = f"='{path}' cannot be opened.*local path or gs://BUCKET/PATH"
+        with pytest.raises(UserError, match=message):
+            locate(path, "config.input")
     with pytest.raises(UserError, match=r"config.output='gs://x' must be a local path"):
         locate("gs://x", "config.output", local=True)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -62,27 +53,19 @@ def test_a_bucket_is_no_local_path_and_needs_its_library(monkeypatch):
         locate("s3://x")
 
 
-def strict_json(text):
-    """Reads JSON as other languages do, which know no NaN."""
-
-    def refuse(name):
-        raise ValueError(f"{name} is no JSON")
-
-    return json.loads(text, parse_constant=refuse)
-
-
 def test_what_is_not_finite_is_null_in_json_and_read_back(tmp_path):
+    """Other languages know no NaN."""
     path = tmp_path / "a.json"
     value = {"a": math.nan, "b": [1.5, {"c": (-math.inf, 2)}], "d": None, "e": math.inf}
     write_json(path, value)
-    found = strict_json(path.read_text())
+    found = json.loads(path.read_text(), parse_constant=pytest.fail)
     marks = {"a": "NaN", "b": {"1": {"c": {"0": "-Infinity"}}}, "e": "Infinity"}
     null = {"a": None, "b": [1.5, {"c": [None, 2]}], "d": None, "e": None}
     assert found == {**null, "not_finite": marks}
     again = read_json(path)
     assert math.isnan(again.pop("a"))
     assert again == {"b": [1.5, {"c": [-math.inf, 2]}], "d": None, "e": math.inf}
-    assert strict_json(format_json([math.nan, 1])) == [None, 1]
+    assert json.loads(format_json([math.nan, 1]), parse_constant=pytest.fail)[0] is None
 
 
 def test_marks_that_fit_no_null_change_nothing(tmp_path):
@@ -105,33 +88,37 @@ def test_write_json_lines_writes_a_line_for_each_row_or_nothing(tmp_path):
     assert (tmp_path / "new" / "a.jsonl").read_bytes() == before
 
 
-def test_whole_folder_appears_when_it_is_whole(tmp_path):
+def test_files_and_folders_appear_when_they_are_whole_and_alone(tmp_path):
     with whole_folder(tmp_path / "more" / "folder") as partial:
         (partial / "a").touch()
         assert not (tmp_path / "more" / "folder").exists()
-    assert [p.name for p in (tmp_path / "more").iterdir()] == ["folder"]
-    assert (tmp_path / "more" / "folder" / "a").exists()
-
-
-def test_whole_file_appears_when_it_is_whole_and_alone(tmp_path):
     for text in ("old", "new"):
-        with whole_file(tmp_path / "a") as partial:
+        with whole_file(tmp_path / "more" / "a") as partial:
             partial.write_text(text)
             partial.with_name("scratch").touch()
-            assert (tmp_path / "a").exists() == (text == "new")
-        assert (tmp_path / "a").read_text() == text
-    write_whole(tmp_path / "a", "naïve")
-    assert (tmp_path / "a").read_text("utf-8") == "naïve"
-    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+            assert (tmp_path / "more" / "a").exists() == (text == "new")
+        assert (tmp_path / "more" / "a").read_text() == text
+    write_whole(tmp_path / "more" / "a", "naïve")
+    assert (tmp_path / "more" / "a").read_text("utf-8") == "naïve"
+    found = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))]
+    assert found == ["more", "more/a", "more/folder", "more/folder/a"]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermissionError(errno.EACCES, "cannot be read", "/of/another"),
+        KeyboardInterrupt(),
+    ],
+    ids=["of the system", "interrupt"],
+)
 def test_what_fails_vanishes_and_leaves_the_old_file(tmp_path, error):
     (tmp_path / "a").write_text("old")
-    with pytest.raises(error), whole_folder(tmp_path / "folder") as partial:
-        (partial / "a").touch()
+    with pytest.raises(type(error)) as raised, whole_folder(tmp_path / "folder") as new:
+        (new / "a").touch()
         raise error
-    with pytest.raises(error), whole_file(tmp_path / "a") as partial:
+    assert raised.value is error
+    with pytest.raises(type(error)), whole_file(tmp_path / "a") as partial:
         partial.write_text("half")
         raise error
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "old")]
@@ -194,35 +181,27 @@ def test_a_folder_that_another_program_took_or_removed_was_not_written(tmp_path)
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / "theirs"]
 
 
-@pytest.mark.parametrize("planted", ["a.partial", ".a.partial", "a"])
-def test_a_file_is_not_written_through_a_planted_link(tmp_path, planted):
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / planted).symlink_to(victim)
-    write_whole(folder / "a", "ours")
-    with whole_file(folder / "a") as partial:
-        partial.write_text("ours, too")
-    assert (folder / "a").read_text() == "ours, too"
-    assert not (folder / "a").is_symlink()
-    assert victim.read_text() == "mine"
-
-
 def test_nothing_is_written_or_removed_through_a_link(tmp_path):
-    victim = tmp_path / "victim"
-    victim.mkdir()
+    victim, run = tmp_path / "victim", tmp_path / "run"
+    for folder in (victim, run):
+        folder.mkdir()
     (victim / "a").write_text("mine")
-    for name, before in (("a", "mine"), ("none", "")):
-        (tmp_path / name).symlink_to(victim / name)
-        with pytest.raises(FileExistsError):
-            create(tmp_path / name, "ours")
-        with append_to(tmp_path / name) as file:
+    for planted in ("a.partial", "a", "b"):
+        (run / planted).symlink_to(victim / "a")
+    (run / "none").symlink_to(victim / "none")
+    write_whole(run / "a", "ours")
+    with whole_file(run / "a") as partial:
+        partial.write_text("ours, too")
+    assert (run / "a").read_text() == "ours, too" and not (run / "a").is_symlink()
+    with pytest.raises(FileExistsError):
+        create(run / "b", "ours")
+    for name, before in (("b", "mine"), ("none", "")):
+        with append_to(run / name) as file:
             file.write(b", then ours")
-        assert (tmp_path / name).read_text() == f"{before}, then ours"
-    (tmp_path / "folder").symlink_to(victim)
-    remove(tmp_path / "folder")
-    assert not (tmp_path / "folder").is_symlink()
+        assert (run / name).read_text() == f"{before}, then ours"
+    (run / "folder").symlink_to(victim)
+    remove(run / "folder")
+    assert not (run / "folder").is_symlink()
     assert [(p.name, p.read_text()) for p in victim.iterdir()] == [("a", "mine")]
 
 
@@ -265,14 +244,11 @@ def test_standard_output_is_written_to_after_what_is_there(tmp_path):
 
 
 def test_find_files_takes_only_the_pattern_for_one(tmp_path):
-    for name in ("a[1]", "a1"):
-        for file in ("b.txt", "a.txt", "a.csv", "c/d.txt"):
-            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name / file).touch()
+    for name in ("a[1]/b.txt", "a[1]/a.txt", "a[1]/a.csv", "a1/a.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
     folder = tmp_path / "a[1]"
     assert find_files(folder, "*.txt") == [folder / "a.txt", folder / "b.txt"]
-    assert find_files(folder, "*/d.txt") == [folder / "c/d.txt"]
-    assert find_files(tmp_path / "none", "*") == []
 
 
 @pytest.mark.parametrize(
@@ -282,7 +258,6 @@ def test_find_files_takes_only_the_pattern_for_one(tmp_path):
         (errno.EDQUOT, "make room within your quota", whole_file),
         (errno.EFBIG, "ulimit -f", None),
         (errno.EROFS, "allow that, or name another folder", whole_folder),
-        (errno.EROFS, "allow that, or name another folder", whole_file),
     ],
 )
 def test_a_file_that_cannot_be_written_is_named_with_the_way_out(
@@ -299,12 +274,6 @@ def test_a_file_that_cannot_be_written_is_named_with_the_way_out(
             write_whole(partial, "") if outer is whole_file else full(partial, "")
     assert str(error.value).startswith(f"{tmp_path / 'out'} cannot be written (")
     assert error.value.errno == code
-
-
-def test_a_file_that_cannot_be_read_meanwhile_keeps_its_error(tmp_path):
-    error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/of/another")
-    with pytest.raises(PermissionError, match="another"), whole_file(tmp_path / "a"):
-        raise error
 
 
 def test_sha256_is_of_all_bytes(tmp_path):

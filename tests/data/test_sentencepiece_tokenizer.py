@@ -2,6 +2,7 @@
 
 import io
 import re
+import string
 import unicodedata
 
 import pytest
@@ -16,19 +17,20 @@ from gpt1_jax.errors import UserError
 few = settings(max_examples=60)
 
 
-def test_sentencepiece_keeps_the_newline_as_one_token(sentencepiece_tokenizer):
+def test_sentencepiece_keeps_newlines_and_folds_case(sentencepiece_tokenizer):
     encode, newline = sentencepiece_tokenizer.encode, sentencepiece_tokenizer.newline_id
     (fox,), (dog,) = encode("fox"), encode("dog")
-    assert encode("fox\ndog") == [fox, newline, dog]
-    assert encode("\n\nfox\n") == [newline, newline, fox, newline]
+    assert encode("\n\nfox\ndog\n") == [newline, newline, fox, newline, dog, newline]
     assert encode("") == []
-
-
-def test_sentencepiece_folds_case(sentencepiece_tokenizer):
-    encode = sentencepiece_tokenizer.encode
     assert encode("The QUICK Fox") == encode("the quick fox")
     assert sentencepiece_tokenizer.lowercase
     assert sentencepiece_tokenizer.cased("The") == "the"
+    # The boundary is a suffix, as GPT-1's `</w>`: a prefix of a word is no word.
+    (the,) = encode("the")
+    assert encode("dog the") == [dog, the] and the not in encode("theories")
+    assert sentencepiece_tokenizer.decode([the, the]) == "the the"
+    for symbol in string.printable[:94].lower():  # in characters, not bytes
+        assert len(encode(symbol)) <= 2  # the symbol and the word's end
 
 
 def test_sentencepiece_keeps_capitals_if_told_to(make_text, tmp_path):
@@ -42,15 +44,6 @@ def test_sentencepiece_keeps_capitals_if_told_to(make_text, tmp_path):
     assert the not in tokenizer.encode("the")
 
 
-def test_sentencepiece_words_end_with_a_marker(sentencepiece_tokenizer):
-    """The boundary is a suffix, as GPT-1's `</w>`: a prefix of a word is no word."""
-    encode = sentencepiece_tokenizer.encode
-    the, dog = encode("the dog")
-    assert encode("dog the") == [dog, the]
-    assert encode("the") == [the] and the not in encode("theories")
-    assert sentencepiece_tokenizer.decode([the, the]) == "the the"
-
-
 PRINTABLE_ASCII = "".join(map(chr, range(32, 127)))
 
 
@@ -58,11 +51,9 @@ PRINTABLE_ASCII = "".join(map(chr, range(32, 127)))
     "text",
     [
         PRINTABLE_ASCII.strip(),
-        "sales rose 2.1% to $3.4 million (from 1,999) in 'q3' [sic]",
         "".join(sorted(PRINTABLE_ASCII, reverse=True)).strip(),
         "the 日本 fox, café naïve 🙂🙂 a\u0301 ½",
         "<0x41> and <unk>",
-        "日",
         "日本\n語\n\nquick 語",
     ],
 )
@@ -74,28 +65,19 @@ def test_sentencepiece_loses_no_character(sentencepiece_tokenizer, text):
     assert sentencepiece_tokenizer.decode(ids) == expected
 
 
-def test_sentencepiece_spells_ascii_in_characters_not_bytes(sentencepiece_tokenizer):
-    tokenizer = sentencepiece_tokenizer
-    for symbol in "".join(PRINTABLE_ASCII.lower().split()):
-        assert len(tokenizer.encode(symbol)) <= 2  # the symbol and the word's end
-
-
 @few
 @given(text=st.text())
 @example(text="\u2581 \ufffd\u00ad\x00 \r\n\u2028 İSTANBUL ﬁ ẞ")
 def test_sentencepiece_decode_gives_any_normalized_text_back(
     sentencepiece_tokenizer, text
 ):
+    """That is, what SentencePiece's normaliser alone makes of its lines."""
     tokenizer = sentencepiece_tokenizer
     ids = tokenizer.encode(text)
     assert 0 not in ids
-    assert tokenizer.decode(ids) == normalized(tokenizer, text)
-
-
-def normalized(tokenizer: SentencePieceTokenizer, text: str) -> str:
-    """What SentencePiece's normaliser alone makes of the lines of a text."""
     lines = (tokenizer._processor.normalize(line) for line in text.split("\n"))
-    return "\n".join(line.replace("\u2581", " ").rstrip(" ") for line in lines)
+    normalized = (line.replace("\u2581", " ").rstrip(" ") for line in lines)
+    assert tokenizer.decode(ids) == "\n".join(normalized)
 
 
 def test_sentencepiece_bytes_cost_known_text_nothing(make_text):
@@ -121,13 +103,14 @@ def model_without_bytes(lines: list[str], vocab_size: int) -> bytes:
 
 def test_a_model_without_bytes_makes_rare_characters_unknown(tmp_path, make_text):
     model = model_without_bytes(make_text(4000).splitlines(), 180)
-    SentencePieceTokenizer(model).save(tmp_path / "saved")
+    trained = SentencePieceTokenizer(model)
+    trained.save(tmp_path / "saved")
     tokenizer = load_tokenizer(tmp_path / "saved")
+    assert (tokenizer.digest, tokenizer.vocab_size) == (trained.digest, 180)
     text = "the quick brown fox\njumps"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     ids = tokenizer.encode("the 日 fox")
-    assert ids[1] == 0
-    assert ids.count(0) == 1
+    assert (ids[1], ids.count(0)) == (0, 1)
 
 
 @few
@@ -140,17 +123,6 @@ def test_sentencepiece_text_may_be_cut_at_line_ends(
     encode = sentencepiece_tokenizer.encode
     newline = sentencepiece_tokenizer.newline_id
     assert encode(f"{first}\n{second}") == [*encode(first), newline, *encode(second)]
-
-
-def test_sentencepiece_save_and_load_keep_ids_and_digest(
-    sentencepiece_tokenizer, tokenizer_dir, make_text
-):
-    loaded = load_tokenizer(tokenizer_dir)
-    assert isinstance(loaded, SentencePieceTokenizer)
-    assert loaded.digest == sentencepiece_tokenizer.digest
-    assert loaded.vocab_size == sentencepiece_tokenizer.vocab_size == 480
-    text = make_text(200, "other")
-    assert loaded.encode(text) == sentencepiece_tokenizer.encode(text)
 
 
 def test_sentencepiece_trained_twice_has_the_same_digest(
@@ -166,13 +138,11 @@ def test_sentencepiece_trained_twice_has_the_same_digest(
     ("lines", "vocab_size", "text", "tokens"),
     [
         (["the quick wizards " * 2500 + "zebra crossing " * 40], 360, "zebra", 1),
-        (["the dog " * 9, "ünïque " * 1000], 345, "ünïque", 1),
         (["日本語の文" * 1500], 345, "日本語の文", 5),
     ],
 )
 def test_sentencepiece_learns_from_long_lines(lines, vocab_size, text, tokens):
     """SentencePiece drops lines of more than 4,192 bytes unless they are cut."""
-    assert max(len(line.encode()) for line in lines) > 4192
     ids = SentencePieceTokenizer.train(lines, vocab_size).encode(text)
     assert 0 not in ids and len(ids) <= tokens
 
@@ -193,15 +163,9 @@ def test_sentencepiece_vocabulary_that_does_not_fit_names_one_that_does(
         SentencePieceTokenizer.train(lines, named + step)
 
 
-def test_sentencepiece_empty_corpus_is_refused():
-    for lines in ([], ["", ""], ["  ", "\t"]):
-        with pytest.raises(UserError, match="no text to train a tokenizer"):
-            SentencePieceTokenizer.train(lines, 400)
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("book.txt is bad")])
 def test_sentencepiece_errors_of_the_text_pass_through_training(error):
-    """They must not come out as a failure of SentencePiece."""
+    """They must not come out as a failure of SentencePiece. No text is refused."""
 
     def lines():
         yield "the quick brown fox"
@@ -210,3 +174,5 @@ def test_sentencepiece_errors_of_the_text_pass_through_training(error):
     with pytest.raises(type(error)) as raised:
         SentencePieceTokenizer.train(lines(), 340)
     assert raised.value is error
+    with pytest.raises(UserError, match="no text to train a tokenizer"):
+        SentencePieceTokenizer.train(["", "  ", "\t"], 400)

@@ -49,8 +49,18 @@ def prepare_on(tmp_path, shared, data_config, tokenizer_config, make_text, monke
     return run
 
 
-def no_work(*args):
-    raise AssertionError("this host has nothing to make")
+@pytest.fixture
+def no_work(monkeypatch):
+    """`no_work()`: from now on, nothing is trained or encoded."""
+
+    def refuse(*args):
+        raise AssertionError("this host has nothing to make")
+
+    def forbid():
+        monkeypatch.setattr(corpus, "encode_blocks", refuse)
+        monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", refuse)
+
+    return forbid
 
 
 def all_tokens(prepared):
@@ -63,13 +73,12 @@ def records(shared):
 
 
 def test_a_second_host_fetches_what_the_first_has_made(
-    prepare_on, shared, tmp_path, monkeypatch
+    prepare_on, shared, tmp_path, no_work
 ):
     first, tokenizer = prepare_on("a")
     assert len(records(shared)) == 2  # the tokenizer and the corpus
     assert not list(shared.glob("*/*/.lock.json"))
-    monkeypatch.setattr(corpus, "encode_blocks", no_work)
-    monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
+    no_work()
     second, same = prepare_on("b")
     assert second.directory.is_relative_to(tmp_path / "b")
     assert (second.digest, same.digest) == (first.digest, tokenizer.digest)
@@ -147,22 +156,12 @@ def test_a_host_that_dies_while_it_fetches_has_nothing_and_fetches_again(
     assert prepare_on("b")[0].digest == first.digest
 
 
-# --- what the bucket holds ----------------------------------------------------
-
-
-def copy_of(record):
-    return record.parent / json.loads(record.read_text())["folder"]
-
-
 def flipped(record):
-    path = max(copy_of(record).iterdir(), key=lambda each: each.stat().st_size)
+    folder = record.parent / json.loads(record.read_text())["folder"]
+    path = max(folder.iterdir(), key=lambda each: each.stat().st_size)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-
-
-def missing(record):
-    next(copy_of(record).glob("*.bin")).unlink()
 
 
 def changed(**values):
@@ -176,7 +175,7 @@ def changed(**values):
     ("damage", "said"),
     [
         (flipped, "differs from its checksum; making "),
-        (missing, "lacks a file"),
+        (lambda record: next(record.parent.glob("*/*.bin")).unlink(), "lacks a file"),
         (changed(folder="../.."), "is damaged (a name with folders); making "),
         (changed(sizes={"../../x": 1}), "is damaged (a name with folders)"),
         (changed(sizes=3), "is damaged ("),
@@ -196,17 +195,13 @@ def test_a_damaged_bucket_is_noticed_and_mended(
     assert third.digest == first.digest
 
 
-# --- waiting ------------------------------------------------------------------
-
-
 def test_of_a_run_s_processes_the_others_wait_for_the_main_one(
-    prepare_on, shared, monkeypatch
+    prepare_on, shared, no_work
 ):
     """Even those with the same disk, and whoever comes first."""
     first, _ = prepare_on("a")
     hidden = shared.rename(shared.with_name("hidden"))
-    monkeypatch.setattr(corpus, "encode_blocks", no_work)
-    monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
+    no_work()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         waiting = pool.submit(prepare_on, "b", is_main=False)
         time.sleep(0.3)
@@ -224,7 +219,7 @@ def test_another_process_finds_damage_that_the_main_one_cannot_see(prepare_on, s
         prepare_on("b", is_main=False)
 
 
-def test_of_two_runs_one_makes_the_corpus(prepare_on, shared, monkeypatch, capsys):
+def test_of_two_runs_one_makes_the_corpus(prepare_on, shared, no_work, capsys):
     """The other waits while a lease is kept, and finds what it was for."""
     first, _ = prepare_on("a")
     record = records(shared)[0]
@@ -243,14 +238,11 @@ def test_of_two_runs_one_makes_the_corpus(prepare_on, shared, monkeypatch, capsy
 
     thread = threading.Thread(target=work)
     thread.start()
-    monkeypatch.setattr(corpus, "encode_blocks", no_work)
+    no_work()
     second, _ = prepare_on("b", progress=True)
     thread.join()
     assert second.digest == first.digest
     assert f"{record.parent} is in use by process 12 on host" in capsys.readouterr().out
-
-
-# --- what is refused ----------------------------------------------------------
 
 
 def test_a_disk_without_room_is_refused_before_anything_is_fetched(
@@ -264,13 +256,13 @@ def test_a_disk_without_room_is_refused_before_anything_is_fetched(
 
 
 def test_a_bucket_that_cannot_be_written_is_refused_before_any_work(
-    prepare_on, shared, monkeypatch
+    prepare_on, no_work, monkeypatch
 ):
     def refuse(*args):
         raise PermissionError(13, "denied")
 
     monkeypatch.setattr(shared_cache, "check_writable", refuse)
-    monkeypatch.setattr(corpus.SentencePieceTokenizer, "train", no_work)
+    no_work()
     message = r"bucket/tokenizers/.* cannot be written \(denied\); name"
     with pytest.raises(PermissionError, match=message):
         prepare_on("a")

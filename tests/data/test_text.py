@@ -37,31 +37,22 @@ def test_clean_text_is_clean(text):
     assert all(line == line.strip() != "" for line in cleaned.split("\n") if cleaned)
 
 
-# --- what is not plain text -----------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "ending"),
     [
-        *(("a.json", ".json"), ("train.00000-of-00001.JSON.GZ", ".json.gz")),
-        *(("a.csv", ".csv"), ("a.tsv.gz", ".tsv.gz"), ("a.parquet", ".parquet")),
-        *(("page.html", ".html"), ("a.pdf", ".pdf"), ("a.pdf.zst", ".pdf.zst")),
-        *(("train.bin", ".bin"), ("a.tar.gz", ".tar.gz"), ("a.ipynb", ".ipynb")),
-        *(("a.docx", ".docx"), ("a.tgz", ".tgz"), ("a.arrow", ".arrow")),
+        ("train.00000-of-00001.JSON.GZ", ".json.gz"),
+        *(("a.csv", ".csv"), ("a.pdf.zst", ".pdf.zst"), ("a.tar.gz", ".tar.gz")),
+        *(("train.bin", ".bin"), ("a.docx", ".docx"), ("a.tgz", ".tgz")),
+        *((name, "") for name in ("a.txt", "a.txt.gz", "a.md", "json", "a.json.txt")),
     ],
 )
 def test_a_name_says_that_a_file_is_not_plain_text(name, ending):
-    message = rf"^{name} ends in {ending}, not plain text\. Save its text as a \.txt"
-    with pytest.raises(UserError, match=message) as raised:
+    if not ending:
         refuse_other_name(name)
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "name", ["a.txt", "a.txt.gz", "a.md", "json", "a.json.txt", "-"]
-)
-def test_other_names_may_be_those_of_text(name):
-    refuse_other_name(name)
+        return
+    message = rf"^{name} ends in {ending}, not plain text\. Save its text as a \.txt"
+    with pytest.raises(UserError, match=message):
+        refuse_other_name(name)
 
 
 def test_control_characters_are_escaped_for_a_terminal():

@@ -1,35 +1,46 @@
-"""Training text in each format and compression, and what is refused of it."""
+"""Text in every format, many documents in a file, libraries that are missing."""
 
 import re
 import sys
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from compressed import COMPRESS
+from etils import epath
 
 from gpt1_jax import data
 from gpt1_jax.data import named_texts
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import TokenReader
+from gpt1_jax.data.tables import write_own_table
 from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.jobs.generate import read_prompts
 
 backports = pytest.importorskip("backports")
 
 KEY = "config.data.train"
 
 
-def test_empty_rows_are_passed_over_on_request(tmp_path):
-    """Which is another text."""
-    path, texts = tmp_path / "a.parquet", ["one", None, "", "two"]
-    pq.write_table(pa.table({"text": texts}), path)
-    strict, lenient = (
-        named_texts.texts_in_files(str(path), KEY, "text", skip_empty=each)[0]
-        for each in (False, True)
-    )
-    assert "".join(lenient.blocks()) == "one\ntwo\n"
-    with pytest.raises(UserError, match=r"'text' is empty.*--config.data.skip_empty=T"):
-        strict.read_digest()
-    assert strict.stamp != lenient.stamp
+@pytest.mark.parametrize(
+    "name",
+    ["a.jsonl", "a.ndjson.gz", "A.JSON.bz2", "a.csv.xz", "a.tsv.zst", "a.parquet"],
+)
+def test_the_name_says_the_format_and_cells_are_the_same_text(tmp_path, name):
+    """Of every format, numbers and bools too."""
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    columns = {"prompt": [1, 20], "y": [True, False], "z": ['a "b", \u2028 c', "é"]}
+    path, (_, suffix, *packed) = epath.Path(tmp_path) / name, name.lower().split(".")
+    is_json = suffix in ("ndjson", "json")
+    write_own_table(path, columns, ".jsonl" if is_json else f".{suffix}")
+    if suffix == "json":
+        lines = path.read_text().strip().split("\n")
+        path.write_text("[" + ",\n".join(lines) + "]")
+    for compression in packed:
+        path.write_bytes(COMPRESS[f".{compression}"](path.read_bytes()))
+    for field, values in columns.items():
+        (document,) = named_texts.texts_in_files(str(path), KEY, field)
+        assert "".join(document.blocks()) == "".join(f"{each}\n" for each in values)
+    assert read_prompts(str(path)) == ["1", "20"]
 
 
 @pytest.mark.parametrize(
@@ -50,9 +61,6 @@ def test_a_missing_library_is_named_before_any_file_is_read(
     monkeypatch.delattr(data, "parquet", raising=False)
     with pytest.raises(MissingPackage, match=rf"{message}.*'gpt1_jax\[text\]'"):
         named_texts.texts_in_files(write(name, "not read"), KEY, "text")
-
-
-# --- files that hold several documents ----------------------------------------
 
 
 MARK = "<|endoftext|>"
@@ -108,28 +116,10 @@ def test_nothing_is_held_out_of_files_beside_those_for_validation(stories, write
     assert told(train) == [STORIES, []] and told(valid) == [["Story 1", "Story 2"], []]
 
 
-def test_separated_documents_are_held_out_of_a_prepared_corpus(
-    stories, prepare, tmp_path
-):
-    file = str(tmp_path / "stories.txt")
-    corpus, tokenizer = prepare(train=file, document_separator=MARK)
-    told = []
-    for split, counts in (("train", corpus.train), ("valid", corpus.valid)):
-        ids = TokenReader(corpus, split).read(0, counts.tokens)
-        text = tokenizer.decode(ids.tolist())
-        assert "endoftext" not in text
-        found = re.findall(r"story (\d+)\.\nits end\.", text)
-        assert len(found) == counts.documents
-        told += map(int, found)
-    assert sorted(told) == list(range(len(STORIES)))
-    assert 20 < corpus.valid.documents < 60
-    assert [*corpus.documents] == [file]
-
-
-def test_the_tokenizer_is_trained_on_what_is_not_held_out_of_a_file_read_twice(
+def test_separated_documents_are_held_out_of_a_prepared_corpus_and_its_tokenizer(
     stories, prepare, tmp_path, monkeypatch
 ):
-    """Once to train the tokenizer, and once to encode both splits."""
+    """The file is read twice: to train the tokenizer, and to encode both splits."""
     given, train = [], SentencePieceTokenizer.train
     opened, read = [], named_texts.read_plain_text
 
@@ -138,31 +128,40 @@ def test_the_tokenizer_is_trained_on_what_is_not_held_out_of_a_file_read_twice(
         return train(given, *arguments)
 
     def note_opened(path, **how):
-        opened.append(path.name)
+        opened.append(str(path))
         return read(path, **how)
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", note)
     monkeypatch.setattr(named_texts, "read_plain_text", note_opened)
     file = str(tmp_path / "stories.txt")
-    corpus, _ = prepare({"vocab_size": 360}, train=file, document_separator=MARK)
-    told = [line for line in given if line.startswith("Story")]
-    assert len(told) == corpus.train.documents == 400 - corpus.valid.documents < 400
-    assert opened == ["stories.txt"] * 2
+    how = {"train": file, "document_separator": MARK}
+    corpus, tokenizer = prepare({"vocab_size": 360}, **how)
+    told = []
+    for split, counts in (("train", corpus.train), ("valid", corpus.valid)):
+        ids = TokenReader(corpus, split).read(0, counts.tokens)
+        text = tokenizer.decode(ids.tolist())
+        assert "endoftext" not in text
+        told.append(re.findall(r"story (\d+)\.\nits end\.", text))
+        assert len(told[-1]) == counts.documents
+    assert sorted(map(int, told[0] + told[1])) == list(range(len(STORIES)))
+    assert 20 < corpus.valid.documents < 60
+    assert re.findall(r"Story (\d+)", " ".join(given)) == told[0]
+    assert opened == [file] * 2
 
 
-def test_a_mark_that_never_occurs_is_refused(stories):
-    ((train,), _) = stories(document_separator="---")
-    with pytest.raises(UserError, match=r"_separator='---' is in none .*stories"):
-        train.read_digest()
-
-
-def test_a_mark_may_be_in_one_of_several_files(stories, tmp_path):
+def test_a_mark_is_in_one_of_several_files_or_is_refused(stories, tmp_path):
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text(f"Story {number}.")
-    train, _ = stories(train=f"{tmp_path}/?.txt,{tmp_path}/stories.txt")
+    files = f"{tmp_path}/?.txt,{tmp_path}/stories.txt"
+    train, _ = stories(train=files)
     for document in train:
         document.read_digest()
     assert sum(each.count + each.held_out for each in train) == 403
+    *others, last = stories(train=files, document_separator="---")[0]
+    for document in others:
+        document.read_digest()
+    with pytest.raises(UserError, match=r"_separator='---' is in none .*0\.txt"):
+        last.read_digest()
 
 
 def test_validation_text_of_nothing_but_marks_is_refused(prepare, write):

@@ -1,6 +1,5 @@
 """Saving and loading tokenizers of either kind, sound and damaged."""
 
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -11,8 +10,6 @@ from gpt1_jax.data import tokenizers
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
 
-# --- checksums ----------------------------------------------------------------
-
 
 @pytest.fixture
 def saved(tmp_path, sentencepiece_tokenizer) -> Path:
@@ -20,27 +17,16 @@ def saved(tmp_path, sentencepiece_tokenizer) -> Path:
     return tmp_path / "saved"
 
 
-def test_save_records_the_checksum_of_each_file(saved):
-    description = json.loads((saved / "tokenizer.json").read_text())
-    data = (saved / "sentencepiece.model").read_bytes()
-    checksum = hashlib.sha256(data).hexdigest()
-    assert description["files"] == {"sentencepiece.model": checksum}
-    assert len(list(saved.iterdir())) == 2
-
-
-def test_save_leaves_nothing_half_made(tmp_path, sentencepiece_tokenizer, monkeypatch):
+def test_save_leaves_all_or_nothing(tmp_path, sentencepiece_tokenizer, monkeypatch):
     def fail(*_):
         raise OSError("no space left")
 
-    monkeypatch.setattr(tokenizers, "write_json", fail)
-    with pytest.raises(OSError, match="no space"):
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
+        patch.setattr(tokenizers, "write_json", fail)
         sentencepiece_tokenizer.save(tmp_path / "saved")
-    assert not list(tmp_path.iterdir())
-
-
-def test_load_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no tokenizer folder"):
-        load_tokenizer(tmp_path / "nowhere")
+        load_tokenizer(tmp_path / "saved")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -76,29 +62,13 @@ def test_load_finds_any_change_of_the_description(saved):
     path = saved / "tokenizer.json"
     sound = path.read_bytes()
     whole = json.loads(sound)
+    contents = [b"", b"[]", b"{}", b"\xff\x00", b"[" * 10**5, b'{"kind": {"": []}}']
     version = sound.index(whole["gpt1_jax"].encode())  # whose change changes nothing
     for at in {*range(len(sound))} - {*range(version, version + len("1.0.0"))}:
-        changed = bytearray(sound)
-        changed[at] ^= 1
-        path.write_bytes(changed)
-        try:
-            same = json.loads(changed) == whole  # white space
-        except ValueError:
-            same = False
-        if not same:
-            with pytest.raises(ValueError, match=re.escape(str(saved))):
-                load_tokenizer(saved)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b"\xff\x00", b"[" * 10**5, b'{"kind": {"": []}}']
-)
-def test_load_of_another_description_is_one_error(saved, content):
-    (saved / "tokenizer.json").write_bytes(content)
-    with pytest.raises(ValueError, match=re.escape(str(saved))):
-        load_tokenizer(saved)
-
-
-def test_special_tokens_come_after_the_vocabulary():
-    assert tokenizers.special_tokens(40478) == (40478, 40479, 40480)
-    assert len(tokenizers.SpecialTokens._fields) == tokenizers.NUM_SPECIAL_TOKENS
+        if not sound[at : at + 1].isspace():
+            changed = bytes([sound[at] ^ 1])
+            contents.append(sound[:at] + changed + sound[at + 1 :])
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=re.escape(str(saved))):
+            load_tokenizer(saved)

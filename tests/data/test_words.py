@@ -1,20 +1,16 @@
 """Words keep their places; windows hold each word once, after its context; files."""
 
 import collections
+import itertools
 import json
-import os
 
-import hypothesis
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
 from gpt1_jax.config.reading import ReadingConfig
-from gpt1_jax.data.named_texts import texts_in_files
-from gpt1_jax.data.records import read_input
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.data.words import (
     Word,
     check_words_source,
@@ -28,9 +24,6 @@ from gpt1_jax.data.words import (
     words_in_sentences,
 )
 from gpt1_jax.errors import UserError
-from gpt1_jax.jobs.generate import read_prompts
-from gpt1_jax.tasks.examples import check_new_examples
-from gpt1_jax.tasks.paper_tasks import TASKS
 
 NEWLINE = Numbers.newline_id
 LINES = "the old house stood there\nnobody's house , it was said.\nthe end"
@@ -82,7 +75,7 @@ def prose_tokenizer():
     return SentencePieceTokenizer.train(lines * 20, vocab_size=340)
 
 
-@hypothesis.given(st.lists(st.sampled_from([*LINES.split(), "Zoë", "x-1"]), max_size=9))
+@given(st.lists(st.sampled_from([*LINES.split(), "Zoë", "x-1"]), max_size=9))
 def test_the_tokens_of_words_are_those_of_their_line(prose_tokenizer, chosen):
     line = " ".join(chosen)
     found = split_words(prose_tokenizer, [Word(word=line)])
@@ -116,10 +109,7 @@ def test_windows_hold_each_word_once_after_its_context():
     assert read("1 2\n3", across_lines=False) == lines
     begun = ([1, 2], {"1.2": [1, 2], "3": [3], "4": [4]})
     assert read("1.2 3\n4", after_newline=False) == [begun]
-
-
-def test_a_text_that_fits_is_one_window_after_a_newline():
-    assert read("1 2.3\n\n4") == [([0], {"1": [1], "2.3": [2, 3], "4": [4]})]
+    # One newline between words, however many lie there.
     window = next(windows(words("1 2.3\n\n4")))
     assert window.ids == [0, 1, 2, 3, 0, 4]
 
@@ -167,9 +157,7 @@ numbers = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 texts = st.lists(st.lists(numbers, min_size=1, max_size=6), max_size=4)
 
 
-@hypothesis.given(
-    texts, st.integers(1, 5), st.integers(0, 3), st.booleans(), st.booleans()
-)
+@given(texts, st.integers(1, 5), st.integers(0, 3), st.booleans(), st.booleans())
 def test_each_word_has_one_span(text, overlap, num_words, across_lines, after_newline):
     lines = [[".".join(map(str, word)) for word in line] for line in text]
     given = words("\n".join(" ".join(line) for line in lines)) if lines else []
@@ -190,26 +178,17 @@ def test_each_word_has_one_span(text, overlap, num_words, across_lines, after_ne
         assert tokens == [t for word in other.words for t in word.ids]
 
 
-# --- punctuation apart from words ---------------------------------------------
-
 PARTS = {
     **{"word": ["word"], '"Word!"': ['"', "Word", '!"'], "dogs'": ["dogs", "'"]},
     **{"(don't),": ["(", "don't", "),"], "well-known.": ["well-known", "."]},
-    **{"'tis": ["'", "tis"], "...": ["..."], "--": ["--"], "5%": ["5", "%"]},
-    **{"‘Hello’": ["‘", "Hello", "’"], "“(Hello…”—": ["“(", "Hello", "…”—"]},
-    "$5": ["$5"],
+    **{"...": ["..."], "5%": ["5", "%"], "$5": ["$5"]},
+    "“(Hello…”—": ["“(", "Hello", "…”—"],
 }
 
 
-@pytest.fixture(scope="module", params=["sentencepiece", "gpt1", "released"])
+@pytest.fixture(scope="module", params=["sentencepiece", "gpt1"])
 def tokenizer(request, prose_tokenizer):
-    if request.param == "sentencepiece":
-        return prose_tokenizer
-    if request.param == "gpt1":
-        return small_gpt1_tokenizer()
-    if not os.environ.get("GPT1_OPENAI_BPE"):
-        pytest.skip("GPT1_OPENAI_BPE does not name OpenAI's model/ folder")
-    return load_tokenizer(os.environ["GPT1_OPENAI_BPE"])
+    return prose_tokenizer if request.param != "gpt1" else small_gpt1_tokenizer()
 
 
 def parts(tokenizer, text):
@@ -246,114 +225,55 @@ def test_the_parts_of_any_word_are_the_word(prose_tokenizer, text):
         assert [part.start for part in found[1:]] == [p.end for p in found[:-1]]
 
 
-# --- sentences of English prose, and of whatever else a line may hold ---------
-
-
 @pytest.mark.parametrize(
     "sentences",
     [
         ["Mr. A. B. Smith laughed. ", "At 5 p.m. he left. ", "It cost $3.50. ", "So?"],
         ["“Oh! It is late!” cried Dr. Jones. ", "“Come in.” ", "He did."],
-        ['"You do not," he said. ', '"She does. I know."'],
         ["Wait . . . what? ", "He stopped... then went on."],
-        ["the dogs' bones were old. ", "They didn't care."],
         ["no end"],
     ],
     ids=lambda sentences: sentences[0],
 )
 def test_sentences_of_prose(sentences):
-    lengths = [0]
-    for sentence in sentences[:-1]:
-        lengths.append(lengths[-1] + len(sentence))
-    assert sentence_starts("".join(sentences)) == lengths
-
-
-def test_white_space_beyond_ascii_separates_words():
-    """Left as it is, it makes sentencex 1.0.32 panic."""
-    assert sentence_starts("A\u2028. B\u3000. So.") == sentence_starts("A . B . So.")
-    assert sentence_starts(" \t ") == sentence_starts("") == []
+    starts = itertools.accumulate(map(len, sentences[:-1]), initial=0)
+    assert sentence_starts("".join(sentences)) == list(starts)
 
 
 @settings(max_examples=200)
 @given(
     st.text(st.sampled_from("aB.?! “”\"'é\u2028\u3000\xa0\x85\u200b😀"), max_size=30)
 )
+@example("A\u2028. B\u3000. So.")  # left as it is, it makes sentencex 1.0.32 panic
+@example(" \t ")
 def test_any_text_has_starts_in_order_that_cover_its_words(text):
     starts = sentence_starts(text)
     assert starts == sorted(set(starts)) and all(0 <= s < len(text) for s in starts)
     assert not text[: starts[0] if starts else None].strip()
 
 
-# --- lines in files ----------------------------------------------------------
-
-
 def test_lines_know_their_number_and_place(write):
     text = "one é\r\n\n \n  two\u2028three\n\nfour"
     source = write("a.txt", "\ufeff" + text)
     found = list(read_lines(source))
-    assert [line.line for line in found] == [1, 4, 6]
     assert [line.word for line in found] == ["one é", "  two\u2028three", "four"]
-    assert [line.where for line in found] == [f"{source}:{n}" for n in (1, 4, 6)]
-    for line in found:
-        assert text[line.start : line.end] == line.word
+    places = [(line.line, line.where) for line in found]
+    assert places == [(n, f"{source}:{n}") for n in (1, 4, 6)]
+    assert [text[line.start : line.end] for line in found] == [w.word for w in found]
 
 
-def test_lines_are_the_same_in_every_reader(write):
-    """A corpus, words to score, prompts and texts to label."""
-    source = write("a.txt", "one\r\rtwo\u2028two\r\nthree\nfour")
-    (document,) = texts_in_files(source, "config.data.train", "")
-    lines = [line for line in "".join(document.blocks()).split("\n") if line]
-    assert lines == ["one", "two\u2028two", "three", "four"]
-    found = list(read_lines(source))
-    assert [line.word for line in found] == read_prompts(source) == lines
-    assert [line.line for line in found] == [1, 3, 4, 5]
-    examples = check_new_examples(TASKS["sst2"], read_input(source, "example"))
-    assert [example.text for example in examples] == [(line,) for line in lines]
-    places = [f"{source}:{n}" for n in (1, 3, 4, 5)]
-    assert [example.where for example in examples] == places
-    table = write("a.tsv", "word\rone\rtwo\r")
-    assert [row.word for row in read_column(table, "word")] == ["one", "two"]
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ("one\ntwo\n".encode("utf-16"), r"a\.txt is UTF-16 text"),
-        (b'{"text": "one"}\n', r"a\.txt is JSON, not plain text\. .*jsonl"),
-    ],
-)
-def test_what_is_no_plain_text_is_named_by_every_reader(write, data, message):
-    source = write("a.txt", data)
-    (document,) = texts_in_files(source, "config.data.train", "text")
-    for read in (
-        lambda: list(document.blocks()),
-        lambda: list(read_lines(source)),
-        lambda: read_prompts(source),
-        lambda: check_new_examples(TASKS["sst2"], read_input(source, "example")),
-    ):
-        with pytest.raises(UserError, match=message):
-            read()
-
-
-@pytest.mark.parametrize("content", ["", "\n \n\t\n", "\ufeff"])
-def test_a_text_without_a_word_is_refused(write, content):
+def test_a_text_without_a_word_or_with_half_a_character_is_refused(write):
     with pytest.raises(ValueError, match=r"a\.txt holds no word"):
-        list(read_lines(write("a.txt", content)))
-
-
-def test_half_a_character_is_refused():
+        list(read_lines(write("a.txt", "\ufeff\n \n\t\n")))
     with pytest.raises(ValueError, match=r"config\.text:1: .* lone surrogate"):
         list(lines_of("a \ud800", "config.text"))
 
 
-# --- tables of words in files ------------------------------------------------
-
 TABLES = {
     "a.csv": 'item,word,RT\n1,"The, ""x""",250\n1,end.,\n2,New York,310\n',
-    "a.tsv": 'item\tword\tRT\n1\tThe, "x"\t250\n1\tend.\t\n2\tNew York\t310\n',
     "a.jsonl": '{"item": 1, "word": "The, \\"x\\"", "RT": 250}\n'
     '{"item": 1, "word": "end.", "RT": null}\n'
-    '{"item": 2, "word": "New York", "RT": 310}\n',
+    '{"RT": 310, "word": "New York", "item": 2}\n',  # in another order
 }
 
 
@@ -377,13 +297,6 @@ def test_a_text_without_a_name_is_not_the_text_none(write):
     assert [row.line for row in found] == [1, 1, 2]
 
 
-def test_the_order_of_keys_means_nothing(write):
-    content = '{"word": "a", "z": 1}\n{"z": 2, "word": "b"}\n'
-    found = list(read_column(write("a.jsonl", content), "word"))
-    assert [dict(row.cells) for row in found][1] == {"word": "b", "z": 2}
-    assert [list(row.cells) for row in found] == [["word", "z"]] * 2
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -391,7 +304,6 @@ def test_the_order_of_keys_means_nothing(write):
         ("a.csv", "word,b\nx,1\n", r"a\.csv:2: there is no column 'item'"),
         ("a.csv", "word,item\nx,1\n ,1\n", r"a\.csv:3: .* 'word' holds ' ', not a"),
         ("a.jsonl", '{"word": [3], "item": 1}\n', r"a\.jsonl:1: .*holds \[3\], not"),
-        ("a.jsonl", '{"word": null, "item": 1}\n', r"a\.jsonl:1: .*holds None, not"),
         (
             "a.jsonl",
             '{"word": "a", "item": 1}\n{"word": "a", "item": 1, "b": 2}\n',
@@ -417,10 +329,8 @@ def test_the_ending_says_how_a_file_is_read(source, column, message):
     with pytest.raises(ValueError, match=message):
         check_words_source(source, column)
     check_words_source("a.TXT", "")
-    check_words_source("a.csv", "word")
-
-
-# --- places in sentences -----------------------------------------------------
+    check_words_source("a.txt.xz", "")
+    check_words_source("a.ndjson.gz", "word")
 
 
 def test_words_know_where_they_stand(prose_tokenizer):

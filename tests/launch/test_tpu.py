@@ -47,22 +47,19 @@ def gcloud(recorder, tmp_path):
     return make
 
 
-def without(text, calls):
-    return [call for call in calls if text not in call]
-
-
-@pytest.fixture
-def set_up(recorder, gcloud, tmp_path):
-    """`set_up()`: runs `setup` of a copy of the script, in a folder with two files."""
-    copy = tmp_path / "copy"
+def test_the_files_of_the_checkout_are_sent_without_what_git_ignores(
+    recorder, gcloud, tmp_path
+):
+    """And none of what is no checkout."""
+    copy, deleted = tmp_path / "copy", tmp_path / "copy" / "old name.py"
     for name in ("launch", "runs"):
         (copy / name).mkdir(parents=True)
     shutil.copy(ROOT / "launch/tpu.sh", copy / "launch")
-    (copy / "new.py").touch()
-    (copy / "runs/large").touch()
+    for path in (copy / "new.py", copy / "runs/large", deleted):
+        path.touch()
     (copy / ".gitignore").write_text("/runs/\n")
 
-    def run():
+    def set_up():
         return subprocess.run(
             ["bash", str(copy / "launch/tpu.sh"), "setup"],
             env={"PATH": f"{recorder.folder}:{os.environ['PATH']}", **SLICE},
@@ -70,39 +67,21 @@ def set_up(recorder, gcloud, tmp_path):
             text=True,
         )
 
-    return run
-
-
-def test_up_creates_installs_and_starts_the_same_on_all_hosts(
-    run_script, recorder, gcloud
-):
-    code, _, errors = run_script("tpu.sh", "up", *COMMAND, **SLICE, SPOT="1")
-    assert code == 0, errors
-    describe, create, copy, install, start = recorder.calls()
-    assert " describe gpt1 " in describe
-    assert create == f"{CREATE} --spot --zone=us-central1-a"
-    assert " scp " in copy and "gpt1:gpt1_jax.tar.gz" in copy
-    assert "launch/setup.sh\\ tpu\\,gcp\\,tfds" in install
-    assert "detached.sh\\ start\\ python\\ -m\\ gpt1_jax.main" in start
-    assert all("--worker=all" in call for call in (copy, install, start))
-
-
-def test_the_files_of_the_checkout_are_sent_without_what_git_ignores(
-    set_up, recorder, tmp_path
-):
-    """And none of what is no checkout."""
     done = set_up()
     assert done.returncode == 2 and "must be a git checkout" in done.stderr
     assert recorder.calls() == []
-    subprocess.run(["git", "init", "-q", tmp_path / "copy"], check=True)
-    deleted = tmp_path / "copy" / "old name.py"
-    deleted.touch()
-    subprocess.run(["git", "-C", tmp_path / "copy", "add", "-A"], check=True)
+    subprocess.run(["git", "init", "-q", copy], check=True)
+    subprocess.run(["git", "-C", copy, "add", "-A"], check=True)
     deleted.unlink()
     done = set_up()
     assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / "copied.tar.gz") as copied:
         assert set(copied.getnames()) == {".gitignore", "launch/tpu.sh", "new.py"}
+
+
+def changes(calls):
+    """The calls that do not only ask."""
+    return [call for call in calls if " describe " not in call]
 
 
 def test_what_is_there_is_kept_and_what_was_preempted_is_replaced(
@@ -112,7 +91,7 @@ def test_what_is_there_is_kept_and_what_was_preempted_is_replaced(
     for expected, calls in (0, []), (0, [DELETE, CREATE]), (2, []):
         before = len(recorder.calls())
         assert run_script("tpu.sh", "create", **SLICE)[0] == expected
-        made = without(" describe ", recorder.calls()[before:])
+        made = changes(recorder.calls()[before:])
         assert [re.split(" --quiet| --zone", call)[0] for call in made] == calls
 
 
@@ -123,7 +102,7 @@ def test_a_queued_slice_is_waited_for(run_script, recorder, gcloud):
     code, output, errors = run_script("tpu.sh", "create", **wanted)
     assert code == 0, errors
     assert "gpt1 is PROVISIONING; waiting" in output and "unreachable" in output
-    create, *sleeps = without(" describe ", recorder.calls())
+    create, *sleeps = changes(recorder.calls())
     assert sleeps == ["sleep 30"] * 2
     assert create.startswith(f"{TPUS} queued-resources create gpt1 --node-id=gpt1 ")
     assert "--runtime-version=v2-alpha-tpuv5-lite --spot" in create
@@ -136,7 +115,7 @@ def test_a_queued_slice_is_replaced_after_a_preemption_and_a_failure_ends_the_wa
     gcloud("SUSPENDED", "FAILED")
     code, _, errors = run_script("tpu.sh", "create", **SLICE, QUEUED="1")
     assert code == 2 and "gpt1 is FAILED" in errors
-    delete, create = without(" describe ", recorder.calls())
+    delete, create = changes(recorder.calls())
     assert delete.startswith(f"{TPUS} queued-resources delete gpt1 --force")
     assert " create " in create
 
