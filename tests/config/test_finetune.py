@@ -136,6 +136,8 @@ SIZES = {"suite__compare": "train_sizes"}  # a learning curve
         ("sst2", {"data__source": "files"}, r"='files': .*finetune\.py:custom"),
         ("custom", {"data__source": "tfds"}, "custom.* source='files'"),
         ("sst2", {"data__source": "jsonl"}, r"'jsonl' .*--config\.data\.dir=DIR"),
+        ("sst2", {"data__source": "web"}, "source='web' .*official"),
+        ("sst2", {"eval__batch_size": 0}, r"eval\.batch_size=0"),
         ("sst2", {"data__seq_len_buckets": (0, 8)}, r"len_buckets=\(0, 8\)"),
         ("sst2", {"train__num_steps": 5}, r"num_epochs=3\.0 .*num_steps=5"),
         # what a suite compares
