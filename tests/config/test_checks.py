@@ -10,7 +10,7 @@ from tiny_run import load_config
 
 from gpt1_jax.config import JOBS, load
 from gpt1_jax.config.checks import PLACE, marks, places, section_type
-from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
+from gpt1_jax.config.sections import DEFAULT_SAMPLING
 from gpt1_jax.errors import UserError
 
 
@@ -18,15 +18,11 @@ from gpt1_jax.errors import UserError
     ("key", "value", "wanted"),
     [
         ("train.batch_size", "8", "a whole number"),
-        ("train.batch_size", 8.0, "a whole number"),
         ("train.batch_size", True, "a whole number"),
         ("optimizer.learning_rate", "fast", "a number"),
-        ("optimizer.learning_rate", True, "a number"),
         ("optimizer.learning_rate", 10**400, "a number"),
         ("log.tensorboard", 1, "True or False"),
         ("data.train", 3, "text"),
-        ("model.num_layers", None, "a whole number"),
-        ("seed", [0], "a whole number"),
         ("train", 3, "a section of keys"),
     ],
 )
@@ -44,14 +40,12 @@ def test_values_of_another_type_are_refused_by_name(key, value, wanted):
 
 def test_unknown_and_needed_keys_are_refused():
     values = load_config("paper").to_dict()
-    for section in ("model", "train"):
-        wrong = {**values, section: {**values[section], "layers": 3}}
-        with pytest.raises(ValueError, match=rf"config\.{section}.*'layers'"):
-            load(wrong)
-    for section, key in (("model", "num_layers"), ("optimizer", "learning_rate")):
-        less = {k: v for k, v in values[section].items() if k != key}
-        with pytest.raises(ValueError, match=rf"{section} lacks the keys \['{key}'\]"):
-            load({**values, section: less})
+    wrong = {**values, "train": {**values["train"], "layers": 3}}
+    with pytest.raises(ValueError, match=r"config\.train.*'layers'"):
+        load(wrong)
+    less = {k: v for k, v in values["optimizer"].items() if k != "learning_rate"}
+    with pytest.raises(ValueError, match=r"lacks the keys \['learning_rate'\]"):
+        load({**values, "optimizer": less})
     with pytest.raises(ValueError, match="unknown keys"):
         load({**values, "sed": 1})
 
@@ -65,31 +59,20 @@ def test_a_key_that_is_left_out_has_its_default():
     assert load(less) == load(values)
     sampling = {"job": "generate", "preset": "", "init_from": "a", "sampling": {}}
     assert load(sampling).sampling.max_new_tokens == 40  # the job's, not the section's
-    assert load(sampling) == load(
-        load_config("", file="generate", init_from="a").to_dict()
-    )
 
 
-def test_the_model_of_every_job_is_checked_by_its_keys():
+@pytest.mark.parametrize(
+    ("key", "problem"), [("layers", "has unknown keys"), ("num_layers", "lacks the")]
+)
+def test_the_model_of_every_job_is_checked_by_its_keys(key, problem):
     values = load_config("sst2", file="finetune", init_from="run").to_dict()
-    for key, value, problem in (
-        ("layers", 3, r"config\.model has unknown keys \['layers'\]"),
-        ("num_layers", 3, r"config\.model lacks the keys .*'embed_dim'"),
-        ("remat", "yes", r"config\.model\.remat='yes' must be True or False"),
-        ("loss_chunk", -1, r"config\.model\.loss_chunk=-1 must not be negative"),
-    ):
-        with pytest.raises(UserError, match=problem):
-            load({**values, "model": {**values["model"], key: value}})
+    with pytest.raises(UserError, match=rf"config\.model {problem}"):
+        load({**values, "model": {**values["model"], key: 3}})
 
 
-@pytest.mark.parametrize("value", ["a\udcff", "a\ud800"])
-def test_text_that_utf_8_cannot_encode_is_refused_by_name(value):
-    values = load_config("paper").to_dict()
-    values["data"]["train"] = value
-    with pytest.raises(UserError, match=r"config\.data\.train: '.*' is half of a"):
-        load(values)
+def test_text_that_utf_8_cannot_encode_is_refused_by_name():
     values = load_config("", file="generate", init_from="a").to_dict()
-    values["sampling"]["stop_strings"] = ("end", value)
+    values["sampling"]["stop_strings"] = ("end", "a\ud800")
     with pytest.raises(UserError, match=r"config\.sampling\.stop_strings\[1\]: "):
         load(values)
 
@@ -101,22 +84,19 @@ def test_sections_name_their_keys_in_messages(job):
             assert section.section == field.name
 
 
-def test_sections_made_by_hand_are_checked_too():
-    sampling = dataclasses.asdict(DEFAULT_SAMPLING)
-    for key, value, problem in (
-        ("top_p", 1.5, r"config\.sampling\.top_p=1\.5 must lie in \(0, 1\]"),
-        ("top_p", 0.0, r"config\.sampling\.top_p=0\.0 must lie in \(0, 1\]"),
-        ("min_p", -0.5, r"config\.sampling\.min_p=-0\.5 must lie in \[0, 1\]"),
-        ("temperature", math.nan, r"config\.sampling\.temperature=nan must be pos"),
-        ("stop_strings", ["a"], r"config\.sampling\.stop_strings=.* must be a tuple"),
-        ("top_k", "many", r"config\.sampling\.top_k='many' must be a whole number"),
-    ):
-        with pytest.raises(UserError, match=problem):
-            SamplingConfig(**{**sampling, key: value})
-    SamplingConfig(**{**sampling, "top_p": 1, "min_p": 0})
-
-
-# --- files and folders --------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("top_p", 0.0, r"top_p=0\.0 must lie in \(0, 1\]"),
+        ("min_p", 1.5, r"min_p=1\.5 must lie in \[0, 1\]"),
+        ("temperature", math.nan, r"temperature=nan must be pos"),
+        ("stop_strings", ["a"], r"stop_strings=.* must be a tuple"),
+    ],
+)
+def test_sections_made_by_hand_are_checked_too(key, value, problem):
+    with pytest.raises(UserError, match=rf"config\.sampling\.{problem}"):
+        dataclasses.replace(DEFAULT_SAMPLING, **{key: value})
+    dataclasses.replace(DEFAULT_SAMPLING, top_p=1, min_p=0)
 
 
 def test_places_are_named_by_key_one_at_a_time():
@@ -149,25 +129,13 @@ def test_every_key_that_names_a_file_or_folder_is_a_place():
             assert bool(named) == (PLACE in marks(field.type)), (job, key)
 
 
-# --- the folder to write to ---------------------------------------------------------
-
-
 def test_a_folder_is_refused_where_none_is_written():
     without = {job for job in JOBS if not JOBS[job].config_class().writes_folder}
-    assert without == {
-        "predict",
-        "generate",
-        "surprisal",
-        "features",
-        "verify",
-        "batches",
-        "explore",
-    }
+    asked = {"predict", "generate", "surprisal", "features"}
+    assert without == asked | {"verify", "batches", "explore"}
     config = load(load_config("", file="predict", init_from="run", text="a").to_dict())
     assert config.default_workdir == ""
     config.check_workdir("")
     with pytest.raises(ValueError, match=r"--workdir='a', but .* --config.output=FILE"):
         config.check_workdir("a")
-    config = load(load_config("small").to_dict())
-    assert config.default_workdir == "runs/pretrain/small"
-    config.check_workdir("a")
+    load(load_config("small").to_dict()).check_workdir("a")

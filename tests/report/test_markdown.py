@@ -7,7 +7,6 @@ from markdown_it import MarkdownIt
 
 from gpt1_jax.report.markdown import (
     code_block,
-    counted,
     escape,
     escape_strings,
     markdown_table,
@@ -57,11 +56,3 @@ def test_text_stays_in_its_code_block(text):
 def test_strings_within_a_value_are_escaped():
     value = {"a_": ["<b>", {"c": "*"}, 1, None, 2.5]}
     assert escape_strings(value) == {"a_": [r"\<b\>", {"c": r"\*"}, 1, None, 2.5]}
-
-
-def test_things_are_counted():
-    assert [counted(n, "run") for n in (0, 1, 1000)] == [
-        "0 runs",
-        "1 run",
-        "1,000 runs",
-    ]

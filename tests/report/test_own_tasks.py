@@ -71,7 +71,6 @@ RARE = [*[(2, 2, 0.9)] * 8, (1, 1, 0.6), *[(1, 2, 0.7)] * 5, (0, 2, 0.95), (0, 1
 def test_a_label_that_is_hardly_predicted_is_named(finished):
     text = own_results([finished(RARE)])
     assert "| billing | 6 | 2 | 50.0 (" in text
-    assert "| abuse | 2 | 0 | - | 0.0 (" in text
     assert "Almost never predicted" not in text  # 2 of 6, and too few of abuse
     never = [*[(2, 2, 0.9)] * 8, *[(1, 2, 0.7)] * 5]
     expected = "**Almost never predicted:** billing (0 predictions, 5 have it)."
@@ -104,6 +103,11 @@ def test_labels_and_errors_are_of_the_best_run(finished):
     assert "**tickets, 64 rows, dev split, seed 1, the best run on dev**" in text
     rows = [row for row in confusion_rows(runs) if row["predicted"] == "hardware"]
     assert [row["n"] for row in rows] == [1, 5, 8, 0, 5, 8]
+    names = [line.partition(" | ")[0] for line in text.splitlines()]
+    lines = [name for name in names if name.startswith("| tickets")]
+    assert list(dict.fromkeys(lines)) == ["| tickets, 9 rows", "| tickets, 64 rows"]
+    text = own_results([runs[0], finished(RARE, custom__class_weights=("balanced",))])
+    assert "| tickets, class_weights balanced | pre-trained |" in text
 
 
 def test_labels_and_errors_are_of_the_test_split_if_it_has_labels(finished):
@@ -131,42 +135,34 @@ def test_f1_names_the_positive_label(finished):
     assert "| tickets: f1 of abusive | f1 |" in table
 
 
-def test_lines_of_a_task_are_named_by_what_differs(finished):
-    few = {"rows": 300, "data__max_train_examples": 300}
-    runs = [finished(RARE, rows=1000), *(finished(RARE, seed=s, **few) for s in (0, 1))]
-    lines = own_results(runs).splitlines()
-    rows = [line.partition(" | ")[0] for line in lines if " | accuracy | " in line]
-    assert rows == ["| tickets, 300 rows", "| tickets, 1,000 rows"]
-    weighted = finished(RARE, rows=1000, custom__class_weights=("balanced",))
-    text = own_results([runs[0], weighted])
-    assert "| tickets, class_weights balanced | pre-trained |" in text
-
-
 def test_several_labels_an_example_are_shown_by_label(tmp_path):
     several = {"custom__head": "multilabel", "custom__labels": TICKETS}
     write_finished(tmp_path, "custom", **several)
     shares = np.array([[0.8, 0.1, 0.3], [0.1, 0.9, 0.1], [0.2, 0.1, 0.1]])
     run = scored(tmp_path, [(0, 2), (1,), ()], shares, shares >= 0.5)
     text = own_results([run])
-    assert "| micro_f1 | dev | 80.0 (" in text
     assert "| hardware | 1 | 0 | - | 0.0 (" in text
     assert "| 0 | abuse, hardware | abuse | ticket 0 | 0.700 |" in text
     assert "accuracy counts examples whose labels are all right" in text
     assert not confusion_rows([run]) and reliability_rows([run])
 
 
-# --- figures ------------------------------------------------------------------------
-
-
 def test_a_confusion_matrix_is_drawn_as_it_is_written(finished):
-    rows = confusion_rows([finished(RARE)])
-    first = {"task": "tickets", "split": "dev", "true": "abuse", "predicted": "abuse"}
+    """Labels are as they are, if there are not too many."""
+    labels = ("a$b$", "_" * 40, "c")
+    rows = confusion_rows([finished(RARE, labels)])
+    first = {"task": "tickets", "split": "dev", "true": "a$b$", "predicted": "a$b$"}
     assert rows[0] == {**first, "n": 0} and len(rows) == 9
     (axes,) = drawn_axes(figures.confusion_matrices(rows))
     assert axes.get_title() == "tickets, dev"
     assert texts(axes.texts) == list("011015008")
     shares = axes.images[0].get_array()
     assert shares[1, 2] == pytest.approx(5 / 6) and shares[2, 2] == 1
+    ticks = axes.get_yticklabels()
+    assert texts(ticks) == ["a$b$", "_" * 20, "c"]
+    assert not any(tick.get_parse_math() for tick in ticks)
+    many = confusion_rows([finished(RARE, tuple(map(str, range(30))))])
+    assert not drawn_axes(figures.confusion_matrices(many))[0].texts
 
 
 def test_a_reliability_curve_shows_its_calibration_error(finished):
@@ -179,22 +175,9 @@ def test_a_reliability_curve_shows_its_calibration_error(finished):
     assert list(axes.lines[1].get_ydata()) == [row["accuracy"] for row in rows]
 
 
-def test_labels_are_drawn_as_they_are_and_many_without_names(finished):
-    labels = ("a$b$", "_" * 40, "\N{GREEK SMALL LETTER ALPHA} two words " * 3)
-    figure = figures.confusion_matrices(confusion_rows([finished(RARE, labels)]))
-    ticks = figure.axes[0].get_yticklabels()
-    assert texts(ticks)[0] == "a$b$" and max(map(len, texts(ticks))) <= 20
-    assert not any(tick.get_parse_math() for tick in ticks)
-    many = tuple(f"label {n}" for n in range(30))
-    figure = figures.confusion_matrices(confusion_rows([finished(RARE, many)]))
-    assert not drawn_axes(figure)[0].texts
-
-
 def test_a_report_has_the_pictures_of_each_origin(finished, tmp_path):
-    run = finished(RARE)
-    (run.folder / "results.json").write_text(json.dumps(run.result))
-    other = finished(RARE, init_from="runs/pretrain/other")
-    (other.folder / "results.json").write_text(json.dumps(other.result))
+    for run in (finished(RARE), finished(RARE, init_from="runs/pretrain/other")):
+        (run.folder / "results.json").write_text(json.dumps(run.result))
     report = make_report(read_runs([str(tmp_path)], {}), "", "today")
     names = [picture.name for picture in report.pictures]
     assert names == ["confusion", "reliability", "confusion_2", "reliability_2"]

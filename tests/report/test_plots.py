@@ -8,8 +8,6 @@ import pytest
 from etils import epath
 
 from gpt1_jax.report.plots import (
-    DARK,
-    LIGHT,
     figure_path,
     label_updates,
     new_figure,
@@ -66,22 +64,15 @@ def test_a_figure_that_fails_or_cannot_be_written_is_one_warning(tmp_path, capsy
 
 
 @pytest.mark.filterwarnings("error")
-def test_letters_that_the_font_lacks_are_said_once(tmp_path, capsys):
+def test_letters_that_the_users_font_lacks_are_said_once(tmp_path, capsys):
     path = epath.Path(tmp_path) / "a.png"
-    assert save_figure(lambda: small_figure("电脑电"), path) == path
+    assert save_figure(lambda: small_figure("电脑电\u24b6"), path) == path
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith(
-        f"WARNING: {path} has boxes for letters that its font lacks: 电 脑;"
-    )
-
-
-def test_letters_that_the_font_lacks_are_of_the_users_font(tmp_path, capsys):
-    path = epath.Path(tmp_path) / "a.png"
+    letters = "boxes for letters that its font lacks: 电 脑 \u24b6;"
+    assert line.startswith(f"WARNING: {path} has {letters}")
     with matplotlib.rc_context({"font.sans-serif": ["No Such Font", "STIXGeneral"]}):
         save_figure(lambda: small_figure("\u24b6"), path)
     assert capsys.readouterr().out == ""
-    save_figure(lambda: small_figure("\u24b6"), path)
-    assert "lacks: \u24b6;" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("suffix", MAGIC)
@@ -112,7 +103,6 @@ def ticks(steps, width=4.0):
     ("steps", "labels"),
     [
         ([3, 6, 11], ["3", "6", "11"]),
-        ([1200], ["1,200"]),
         (range(50, 1501, 50), ["0", "500", "1,000", "1,500"]),
     ],
 )
@@ -134,22 +124,3 @@ def test_steps_are_labelled_as_far_as_there_is_room(width):
     assert apart and len(labels) >= 2
     assert labels[-1] == "30,000"
     assert {int(label.replace(",", "")) for label in labels} <= {*steps}
-
-
-def luminance(color):
-    """WCAG 2, relative luminance."""
-    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [
-        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-@pytest.mark.parametrize("style", [LIGHT, DARK])
-@pytest.mark.parametrize(
-    ("part", "least"), [("text.color", 7.0), ("xtick.color", 3.0)], ids=str
-)
-def test_contrast_is_enough(style, part, least):
-    """WCAG 2: 7 for text at level AAA, 3 for lines that carry meaning."""
-    darker, lighter = sorted(map(luminance, (style["figure.facecolor"], style[part])))
-    assert (lighter + 0.05) / (darker + 0.05) >= least

@@ -15,7 +15,6 @@ from made_up_runs import (
     write_json,
     write_one_of_each,
     write_pretrained,
-    write_zero_shot,
 )
 from tiny_run import load_config
 
@@ -31,7 +30,6 @@ TABLES = "Fine-tuning (Tables 2 to 4)"
 ABLATIONS = "Ablations (Table 5)"
 LAYERS = "Layers transferred (Figure 2, left)"
 ZERO_SHOT = "Zero-shot over updates (Figure 2, right)"
-WEIGHTS = "Weight of the auxiliary objective"
 LSTM = {**SIZES, "kind": "lstm"}
 
 
@@ -65,14 +63,25 @@ def report(tmp_path_factory):
     return document(write_one_of_each(tmp_path_factory.mktemp("runs")))
 
 
-def test_the_sections_stand_in_order(report):
-    """Scores, then curves, and last what they were made of."""
+def test_a_report_has_scores_then_curves_and_last_what_they_were_made_of(report):
     last = ["Pre-training", "Models", "Configurations", "Versions"]
     assert titles(report) == [TABLES, ZERO_SHOT, *last]
     assert [each.folded for each in report.sections[-3:]] == [True, True, False]
     assert "1 pre-trained run, 1 finished fine-tuned run, 1 zero" in report.introduction
     assert "Made on 23 November 2026" in report.introduction
     assert [p.name for p in report.pictures] == ["zero_shot", "pretraining"]
+    assert "Missing" not in report.markdown, "of what nobody began"
+    configurations = text_of(report, "Configurations")
+    assert re.findall("### (.*)", configurations) == [
+        "Pre-training: small",
+        "Fine-tuning: 1 run",
+        "Zero-shot: runs/pretrain/small",
+    ]
+    rows = text_of(report, "Versions").splitlines()[2:]
+    named = ["this page", "small", "1 fine-tuned run"]
+    named.append("zero-shot of runs/pretrain/small")
+    assert [row.split("|")[1].strip() for row in rows] == named
+    assert "not recorded" in rows[2] and "jax 0.10.2" in rows[3]
 
 
 def test_pre_training_says_how_well_and_how_fast(report):
@@ -109,27 +118,15 @@ def commands_of(report):
     return [shlex.split(block.replace("\\\n", "")) for block in blocks]
 
 
-def test_no_command_is_named_for_what_nobody_began(tmp_path):
-    write_pretrained(tmp_path / "small")
-    write_finished(tmp_path / "sst2")
-    write_finished(tmp_path / "lambda", head__aux_lm_weight=0.0)
-    write_zero_shot(tmp_path / "zero_shot")
-    report = document(tmp_path)
-    assert commands_of(report) == [] and "Missing" not in report.markdown
-
-
 @pytest.mark.parametrize(
     ("preset", "section", "missing"),
     [
         ("all", TABLES, "MNLI, SNLI, SciTail, QNLI, RTE, Story Cloze, RACE, SST-2,"),
         ("ablations", ABLATIONS, "runs that differ in variant"),
         ("layer_transfer", LAYERS, "runs that differ in layers transferred"),
-        ("aux_lm_weight", WEIGHTS, "runs that differ in lambda"),
     ],
 )
-def test_what_was_begun_names_a_command_that_is_accepted(
-    tmp_path, preset, section, missing
-):
+def test_what_was_begun_names_an_accepted_command(tmp_path, preset, section, missing):
     run = {"init_from": "my runs/$(date)", "preset": preset}
     write_finished(tmp_path / "1", "cola", seed=1, **run)
     write_finished(tmp_path / "2", "cola", seed=2, **run)
@@ -159,56 +156,33 @@ def test_table_5_names_the_columns_that_were_begun_and_are_missing(tmp_path):
     assert second == "--config.suite.lstm_init_from=it's"
 
 
-def test_a_run_without_records_has_a_card_but_no_curve(tmp_path):
-    write_pretrained(tmp_path / "a", records=(), sessions=())
+def test_what_each_run_recorded_is_shown_in_suitable_units(tmp_path):
+    """One without records has a card, but no curve."""
+    write_pretrained(tmp_path / "bare", records=(), sessions=())
+    for name, seconds in (("brief", 5.4), ("long", 90_061.0)):
+        session = {**SESSION, "seconds": {"training": seconds}}
+        write_pretrained(tmp_path / name, sessions=(session,))
+    write_finished(tmp_path / "tuned")
+    write_json(tmp_path / "tuned" / "sessions.json", {"sessions": [SESSION]})
     report = document(tmp_path)
-    assert "### a" in text_of(report, "Models")
-    assert "Pre-training" not in titles(report)
-
-
-def test_configurations_are_folded_and_versions_listed(report):
-    configurations = text_of(report, "Configurations")
-    assert re.findall("### (.*)", configurations) == [
-        "Pre-training: small",
-        "Fine-tuning: 1 run",
-        "Zero-shot: runs/pretrain/small",
-    ]
-    assert "| train.num_steps | 8 |" in configurations
-    rows = text_of(report, "Versions").splitlines()[2:]
-    named = ["this page", "small", "1 fine-tuned run"]
-    named.append("zero-shot of runs/pretrain/small")
-    assert [row.split("|")[1].strip() for row in rows] == named
-    assert "not recorded" in rows[2] and "jax 0.10.2" in rows[3]
-
-
-def test_versions_of_fine_tuned_runs_are_those_of_their_sessions(tmp_path):
-    write_pretrained(tmp_path / "other")
-    write_finished(tmp_path / "a")
-    (tmp_path / "other" / "sessions.json").rename(tmp_path / "a" / "sessions.json")
-    text = text_of(document(tmp_path / "a"), "Versions")
-    assert "| 1 fine-tuned run | gpt1_jax 1.0.0, jax 0.10.2 |" in text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(5.4, "5 s"), (65, "1 min 5 s"), (3600, "1 h 0 min"), (90_061, "25 h 1 min")],
-)
-def test_times_have_suitable_units(tmp_path, seconds, shown):
-    session = {**SESSION, "seconds": {"training": float(seconds)}}
-    write_pretrained(tmp_path / "a", sessions=(session,))
-    assert f"| {shown} | 100.0% |" in text_of(document(tmp_path), "Pre-training")
-
-
-# --- the paper's tables and figures ----------------------------------------------
+    text = text_of(report, "Pre-training")
+    assert "| 5 s | 100.0% |" in text and "| 25 h 1 min | 100.0% |" in text
+    assert "bare" not in text and "### bare" in text_of(report, "Models")
+    versions = text_of(report, "Versions")
+    assert "| 1 fine-tuned run | gpt1_jax 1.0.0, jax 0.10.2 |" in versions
 
 
 @pytest.fixture
 def add(tmp_path):
     """A function that adds a finished run to those that `told` reports."""
 
-    def make(*arguments, **values):
+    def make(*arguments, tokenizer="", **values):
         folder = tmp_path / "runs" / str(len(list(tmp_path.glob("runs/*"))))
         write_finished(folder, *arguments, **values)
+        if tokenizer:
+            file = folder / "tokenizer" / "tokenizer.json"
+            write_json(file, {"content_digest": tokenizer})
+        return read_finished(epath.Path(folder))
 
     return make
 
@@ -223,44 +197,28 @@ def test_a_model_of_the_hub_is_named_by_its_address(add, told):
     commit = "0123456789abcdef" * 2 + "01234567"
     cache = f"/home/me/.cache/gpt1_jax/hub/openai-community--openai-gpt/{commit}"
     add("sst2", 0.8, init_from=cache, preset="all")
+    add("sst2", 0.6, init_from=cache, transfer_layers="none")
     text = text_of(told(), TABLES)
     address = f"hf://openai-community/openai-gpt@{commit}"
     assert f"### From {address}, a Transformer at step 8" in text
+    assert "| SST-2 | accuracy | 40 | 80.0 | 60.0 | 50.0 | 91.3 | 84.0 |" in text
     assert f"--config.init_from={address} " in text and "/.cache/" not in text
 
 
-def test_tables_show_the_spread_over_seeds_beside_the_paper(add, told):
-    for seed, score in enumerate((0.75, 0.8, 0.7)):
-        add("sst2", score, seed)
-    add("sst2", 0.6, transfer_layers="none")
-    text = text_of(told(), TABLES)
-    assert "### From runs/pretrain/small, a Transformer at step 8" in text
-    row = "| SST-2 | accuracy | 40 | 75.0 (70.0 to 80.0) | 60.0 | 50.0 | 91.3 | 84.0 |"
-    assert row in text
-
-
-def of_data(*contents, number=64, n=40):
-    """A results.json on examples of some content, each a training and a dev split's."""
-    digests = dict(zip(("training examples", "dev examples"), contents, strict=True))
-    result = finished_result("custom", 0.75, train_examples=number)
-    return {
-        **result,
-        "dev": {**result["dev"], "n": n},
-        "content_digests": {"origin": "o", **digests},
-    }
-
-
 def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add, told):
-    shared = {"custom__text": ("a",), "custom__labels": ("x", "y"), "data__dev": "d"}
-    first = {"result": of_data("a", "b"), "data__train": "one.jsonl", **shared}
-    for seed in range(2):  # the second read the same from another place
-        place = f"{seed}/one.jsonl"
-        add("custom", seed=seed, **{**first, "data__train": place})
-    longer = {**first, "train__num_epochs": 1.5, "data__train": "0/one.jsonl"}
-    add("custom", **longer)
-    add("custom", **{**first, "result": of_data("c", "b", number=160)})
-    edited = {**first, "data__train": "0/one.jsonl", "result": of_data("a", "e")}
-    add("custom", **edited)
+    def add_run(seed=0, train="0/one.jsonl", number=64, contents="ab", **more):
+        of_train, of_dev = contents
+        digests = {"training examples": of_train, "dev examples": of_dev}
+        digests = {"content_digests": {"origin": "o", **digests}}
+        result = finished_result("custom", 0.75, train_examples=number, **digests)
+        places = {"data__train": train, "data__dev": "d"}
+        add("custom", seed=seed, result=result, **places, **more)
+
+    add_run()
+    add_run(seed=1, train="1/one.jsonl")  # which read the same from another place
+    add_run(train__num_epochs=1.5)
+    add_run(train="one.jsonl", number=160, contents="cb")
+    add_run(contents="ae")
     made = told()
     text = text_of(made, "Fine-tuning")
     rows = [line for line in text.splitlines() if line.startswith("| custom")]
@@ -268,9 +226,7 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add, 
     start = "pre-trained | accuracy | dev"
     assert [row.rpartition(" | - ")[0] for row in scores] == [
         f"| custom (1) | {start} | 75.0 (75.0 to 75.0) | 50.0",
-        f"| custom (2) | {start} | 75.0 | 50.0",
-        f"| custom (3) | {start} | 75.0 | 50.0",
-        f"| custom (4) | {start} | 75.0 | 50.0",
+        *(f"| custom ({number}) | {start} | 75.0 | 50.0" for number in (2, 3, 4)),
     ]
     assert not any("Table" in title for title in titles(made))
     header = (
@@ -289,39 +245,38 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add, 
 
 def test_a_report_on_ones_own_runs_is_about_them(add, told, tmp_path):
     """Its title, and no section without content."""
+
+    def title(given=""):
+        runs = read_runs([str(tmp_path / "runs")], {})
+        return sections.make_report(runs, given, "today").title
+
     write_pretrained(tmp_path / "runs" / "pretrain" / "letters")
-    add("custom", custom__name="reviews", custom__labels=("x", "y"))
+    add("custom", custom__name="reviews")
     made = told()
     assert "reproduction" not in made.introduction
     named = ["Fine-tuning", "Pre-training", "Models", "Configurations", "Versions"]
     assert titles(made) == named
-    runs = read_runs([str(tmp_path / "runs")], {})
-    assert sections.make_report(runs, "", "today").title == "letters, reviews"
-    assert sections.make_report(runs, "Mine", "today").title == "Mine"
+    assert title() == "letters, reviews" and title("Mine") == "Mine"
     for name in "abcd":
         write_pretrained(tmp_path / "runs" / "pretrain" / name)
-    runs = read_runs([str(tmp_path / "runs")], {})
-    title = sections.make_report(runs, "", "today").title
-    assert title == "a, b, c, d and 2 more"
+    assert title() == "a, b, c, d and 2 more"
     add("sst2")
-    runs = read_runs([str(tmp_path / "runs")], {})
-    assert sections.make_report(runs, "", "today").title == "A reproduction of GPT-1"
+    assert title() == "A reproduction of GPT-1"
 
 
 def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, told, tmp_path):
     section = "Fine-tuning over updates"
-    own = {"custom__name": "reviews", "custom__labels": ("x", "y")}
-    add("custom", **own)
+    add("custom", custom__name="reviews")
     assert section not in titles(told())
-    add("custom", seed=1, **own)
+    add("custom", seed=1, custom__name="reviews")
     for number in "01":
         records = [{"step": k, "valid_accuracy": k / 10} for k in (2, 4)]
         lines = "".join(json.dumps(record) + "\n" for record in records)
         (tmp_path / "runs" / number / "metrics.jsonl").write_text(lines)
     (picture,) = pictures(told(), section)
     (axes,) = picture.draw().axes
-    assert [list(axes.lines[-1].get_xdata()), axes.get_title()] == [[2, 4], "reviews"]
-    assert list(axes.lines[-1].get_ydata()) == [20, 40]
+    assert axes.get_title() == "reviews"
+    assert [list(values) for values in axes.lines[-1].get_data()] == [[2, 4], [20, 40]]
     assert axes.lines[0].get_ydata()[0] == 50
     named = [text.get_text() for text in axes.get_legend().get_texts()]
     assert named == ["most frequent label", "seed 0", "seed 1"]
@@ -384,97 +339,59 @@ def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add, told):
     assert "| RTE, aux_lm_weight 0.5 | pre-trained |" in scores
 
 
-@pytest.mark.parametrize(
-    ("section", "key", "name", "settings", "found"),
-    [
-        (LAYERS, "transfer_layers", "layer_transfer", "012", "RACE (dev) rises from"),
-        (WEIGHTS, "head__aux_lm_weight", "aux_lm_weight", (0.0, 0.5), "over eight t"),
-    ],
-)
-def test_comparisons_are_drawn_and_tabled_beside_what_the_paper_found(
-    add, told, section, key, name, settings, found
-):
-    scores = [50 + 10 * number for number in range(len(settings))]
-    for setting, score in zip(settings, scores, strict=True):
-        add("rte", score / 100, **{key: setting})
+def test_comparisons_are_drawn_and_tabled_beside_what_the_paper_found(add, told):
+    """A figure and a table for each origin."""
+    for layers in (0, 1, 2):
+        add("rte", 0.5 + layers / 10, transfer_layers=str(layers))
+        origin = {"init_from": "runs/pretrain/large"}
+        add("rte", 0.5, transfer_layers=str(layers), **origin)
     report = told()
-    assert [each.name for each in pictures(report, section)] == [name]
-    text = text_of(report, section)
-    assert found in text and " | ".join(f"{score:.1f}" for score in scores) in text
-    for setting in settings:
-        add("rte", 0.5, init_from="runs/pretrain/large", **{key: setting})
-    first, second = pictures(told(), section)
-    assert (first.name, second.name) == (name, f"{name}_2")
-    assert list(first.rows["setting"]) == [*map(float, settings)]
-    assert list(first.rows["score"]) == scores
+    text = text_of(report, LAYERS)
+    assert "RACE (dev) rises from" in text and " 50.0 | 60.0 | 70.0 |" in text
+    first, second = pictures(report, LAYERS)
+    assert (first.name, second.name) == ("layer_transfer", "layer_transfer_2")
+    assert list(first.rows["setting"]) == [0, 1, 2]
+    assert list(first.rows["score"]) == [50, 60, 70]
 
 
-# --- fine-tuned runs by origin --------------------------------------------------
-
-
-@pytest.fixture
-def run(tmp_path):
-    """A function from values of the configuration to a finished run."""
-
-    def make(*arguments, tokenizer="", **values):
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        write_finished(folder, *arguments, **values)
-        if tokenizer:
-            file = folder / "tokenizer" / "tokenizer.json"
-            write_json(file, {"content_digest": tokenizer})
-        return read_finished(epath.Path(folder))
-
-    return make
-
-
-def test_runs_are_grouped_by_origin(run):
-    small, large = run(), run(init_from="runs/pretrain/large")
-    lstm = run(init_from="runs/pretrain/lstm", sizes=LSTM)
-    found = sections.by_origin([small, large, lstm, small])
-    assert [len(runs) for runs in found.values()] == [2, 1, 1]
-    first, _, last = found
-    assert first.heading == "From runs/pretrain/small, a Transformer at step 8"
-    assert last.heading == "From runs/pretrain/lstm, an LSTM at step 8"
-
-
-def test_runs_from_scratch_belong_to_each_origin_of_their_architecture(run):
+def test_runs_are_grouped_by_origin_and_those_from_scratch_join_their_like(add):
     """Those with the same tokenizer and sizes, whichever folder and step they name."""
-    first = run(tokenizer="a")
-    later = run(tokenizer="a", init_from="runs/pretrain/later")
-    other = run(tokenizer="b", init_from="runs/pretrain/other")
-    scratch = run(tokenizer="a", transfer_layers="none")
-    found = sections.by_origin([scratch, first, later, other])
-    assert list(found.values()) == [[scratch, first], [scratch, later], [other]]
+    first = add(tokenizer="a")
+    later = add(tokenizer="a", init_from="runs/pretrain/later")
+    other = add(tokenizer="b", init_from="runs/pretrain/other")
+    lstm = add(tokenizer="a", init_from="runs/pretrain/lstm", sizes=LSTM)
+    scratch = add(tokenizer="a", transfer_layers="none")
+    found = sections.by_origin([scratch, first, later, other, lstm, first])
+    groups = [[scratch, first, first], [scratch, later], [other], [lstm]]
+    assert list(found.values()) == groups
+    origin, *_, last = found
+    assert origin.heading == "From runs/pretrain/small, a Transformer at step 8"
+    assert last.heading == "From runs/pretrain/lstm, an LSTM at step 8"
     ((alone, runs),) = sections.by_origin([scratch]).items()
     assert runs == [scratch]
     of_tokenizer = "a Transformer with the tokenizer and sizes of runs/pretrain/small"
     assert alone.heading == f"From scratch, {of_tokenizer}"
     sizes = {**SIZES, "num_layers": 2}
-    small = run(tokenizer="a", transfer_layers="none", sizes=sizes)
+    small = add(tokenizer="a", transfer_layers="none", sizes=sizes)
     assert list(sections.by_origin([small, first]).values()) == [[small], [first]]
 
 
-def test_tables_hold_runs_as_in_the_paper(run):
-    whole, four = run(score=0.8), run(score=0.7, transfer_layers="4")
-    none = run(score=0.6, transfer_layers="none")
-    others = [run(transfer_layers="2"), run(head__aux_lm_weight=0.0)]
+def test_tables_hold_runs_as_in_the_paper_on_the_most_training_examples(add):
+    whole, four = add(score=0.8), add(score=0.7, transfer_layers="4")
+    none = add(score=0.6, transfer_layers="none")
+    others = [add(transfer_layers="2"), add(head__aux_lm_weight=0.0)]
     assert sections.as_in_paper([whole, none, four, *others]) == [whole, four, none]
-
-
-def test_only_runs_on_the_most_training_examples_are_kept(run):
-    some = run(score=0.1, data__max_train_examples=10)
-    more = run(score=0.2, data__max_train_examples=20)
-    all_of_it = run(score=0.3, data__max_train_examples=0)
-    assert sections.as_in_paper([some, more]) == [more]
-    assert sections.as_in_paper([some, all_of_it, more]) == [all_of_it]
-    other = run(data__max_train_examples=5, data__dir="other")
+    some = add(score=0.1, data__max_train_examples=10)
+    more = add(score=0.2, data__max_train_examples=20)
+    assert sections.as_in_paper([some, whole, more]) == [whole]
+    other = add(data__max_train_examples=5, data__dir="other")
     assert sections.as_in_paper([some, more, other]) == [more, other]
 
 
-def test_a_table_5_holds_one_transformer_and_one_lstm(run):
-    small, large = run(), run(init_from="runs/pretrain/large")
-    lstm = run(init_from="runs/pretrain/lstm", sizes=LSTM)
-    other = run("copa")  # not a column of Table 5
+def test_a_table_5_holds_one_transformer_and_one_lstm(add):
+    small, large = add(), add(init_from="runs/pretrain/large")
+    lstm = add(init_from="runs/pretrain/lstm", sizes=LSTM)
+    other = add("copa")  # not a column of Table 5
     compared = functools.partial(sections.origins_compared, COMPARISONS["ablations"])
     tables = compared([small, large, lstm, other])
     assert [runs for _, runs in tables] == [[small, lstm], [large, lstm]]
@@ -495,21 +412,11 @@ def test_names_of_tasks_and_origins_are_escaped(add, told):
     assert picture.draw().axes[0].get_title() == "<i>"
 
 
-# --- configurations --------------------------------------------------------------
-
-
-@pytest.fixture
-def configured(tmp_path):
-    """A function from values to the configuration of a pre-trained run."""
-
-    def make(**values):
+def test_only_values_that_differ_from_the_preset_are_listed(tmp_path):
+    def configured(**values):
         write_pretrained(tmp_path / "a", **values)
         return read_pretrained(epath.Path(tmp_path / "a")).config
 
-    return make
-
-
-def test_only_values_that_differ_from_the_preset_are_listed(configured):
     config = configured(seed=3, data__source="text", data__train="<b>|*")
     assert sections.changed_values(config) == {
         "seed": 3,
@@ -521,52 +428,33 @@ def test_only_values_that_differ_from_the_preset_are_listed(configured):
     text = sections.describe_config(config)
     assert "pretrain.py:quickstart" in text and "| train.num_steps | 8 |" in text
     assert r"| data.train | \<b\>\|\* |" in text
+    config = configured(train__num_steps=1500, optimizer__warmup_steps=150)
+    assert sections.describe_config(config).endswith("are those of the file.")
+    changed = sections.changed_values(configured(preset="no such"))
+    assert changed["model.num_layers"] == 4, "12 by default"
 
 
-@pytest.mark.parametrize("preset", ["no such", "", "__import__"])
-def test_an_unknown_preset_is_compared_with_the_default(configured, preset):
-    changed = sections.changed_values(configured(preset=preset))
-    assert changed["model.num_layers"] == 4  # 12 by default
-
-
-def test_fine_tuned_runs_that_are_alike_share_a_line(run):
-    of_runs = [
-        ("sst2", 0, 1e-4),
-        ("sst2", 1, 1e-4),
-        ("cola", 0, 1e-4),
-        ("cola", 0, 2e-4),
-    ]
+def test_fine_tuned_runs_that_are_alike_share_a_line(add):
+    """A value of the file, 0.5, is listed beside one that differs."""
+    of_runs = [("sst2", 0, 0.5), ("sst2", 1, 0.5), ("cola", 0, 0.5), ("cola", 0, 0.0)]
     configs = [
-        run(task, seed=seed, optimizer__learning_rate=rate).config
-        for task, seed, rate in of_runs
+        add(task, seed=seed, head__aux_lm_weight=weight).config
+        for task, seed, weight in of_runs
     ]
     text = sections.describe_configs(configs)
     groups, shared = text.split("\n\nAll of them:\n\n")
     header, _, *lines = groups.splitlines()
-    assert header == "| tasks (seeds) | optimizer.learning_rate |"
-    assert lines == ["| sst2 (0, 1); cola (0) | 0.0001 |", "| cola (0) | 0.0002 |"]
+    assert header == "| tasks (seeds) | head.aux_lm_weight |"
+    assert lines == ["| sst2 (0, 1); cola (0) | 0.5 |", "| cola (0) | 0.0 |"]
     assert "| init_from | runs/pretrain/small |" in shared
     assert "num_layers" not in text and "suite." not in text
 
 
-def test_a_value_of_the_file_is_listed_beside_one_that_differs(run):
-    weights = (0.5, 0.0)  # 0.5 is the file's
-    configs = [run(head__aux_lm_weight=weight).config for weight in weights]
-    text = sections.describe_configs(configs)
-    assert text.splitlines()[2:4] == ["| sst2 (0) | 0.5 |", "| sst2 (0) | 0.0 |"]
-
-
-def test_a_run_with_the_values_of_the_file_says_so(configured):
-    config = configured(train__num_steps=1500, optimizer__warmup_steps=150)
-    assert sections.describe_config(config).endswith("are those of the file.")
-
-
 def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add, told):
-    own = {"custom__name": "reviews", "custom__labels": ("x", "y")}
     for number, layers in enumerate(("0", "1", "all", "none")):
-        add("custom", 0.5 + number / 10, transfer_layers=layers, **own)
+        add("custom", 0.5 + number / 10, transfer_layers=layers)
     lines = text_of(told(), "Fine-tuning").split("\n")
-    rows = [line.split(" | ") for line in lines if "| reviews" in line]
+    rows = [line.split(" | ") for line in lines if "| custom" in line]
     scores = {row[1]: row[4] for row in rows if row[2] == "accuracy"}
     few = {"0 of 4 layers": "50.0", "1 of 4 layers": "60.0"}
     assert scores == {**few, "from scratch": "80.0", "pre-trained": "70.0"}

@@ -41,19 +41,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "report.md"
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
+def module(write, tmp_path, monkeypatch):
     """`module(name, text)` makes a module that Python finds."""
     monkeypatch.syspath_prepend(tmp_path / "modules")
-    made = []
-
-    def make(name, text):
-        (tmp_path / "modules").mkdir(exist_ok=True)
-        (tmp_path / "modules" / f"{name}.py").write_text(text)
-        made.append(name)
-
-    yield make
-    for name in made:
-        sys.modules.pop(name, None)
+    before = set(sys.modules)
+    yield lambda name, text: write(f"modules/{name}.py", text)
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
 
 
 def write_results(folder, job):
@@ -64,9 +58,7 @@ def write_results(folder, job):
     file.write_text(json.dumps(result))
 
 
-def test_a_study_outside_has_its_section_counts_configuration_and_versions(
-    tmp_path, module
-):
+def test_a_study_outside_has_its_section_and_versions(tmp_path, module):
     module("own_words", _STUDY)
     for name in ("a", "b"):
         write_results(tmp_path / "runs" / name, "own_words")
@@ -88,26 +80,14 @@ def test_a_study_outside_has_its_section_counts_configuration_and_versions(
     assert row in versions.blocks[0]
 
 
-def test_a_study_without_results_may_have_no_section(tmp_path, module):
-    module("own_words", _STUDY)
-    write_zero_shot(tmp_path / "runs")
-    runs = read_runs([str(tmp_path / "runs")], find_studies(["own_words"]))
-    document = make_report(runs, "A title", "23 November 2026")
-    assert "1 zero-shot evaluation" in document.introduction
-    assert "own-words" not in document.introduction
-    assert "Ours" not in [section.title for section in document.sections]
-    (tmp_path / "none").mkdir()
-    left_out = r"nor the scores of a study; leave it out of config\.runs\.$"
-    with pytest.raises(FileNotFoundError, match=left_out):
-        read_runs([str(tmp_path / "none")], find_studies(["own_words"]))
-
-
 def test_what_a_results_folder_names_is_not_imported(tmp_path, module):
     module("stranger", "raise SystemExit('imported')")
     write_results(tmp_path / "runs" / "strange", "stranger")
     write_zero_shot(tmp_path / "runs" / "known")
     runs = read_runs([str(tmp_path / "runs")], find_studies())
     assert sum(len(found) for found in runs.studies.values()) == 1
+    titles = [each.title for each in make_report(runs, "", "today").sections]
+    assert titles[1:] == ["Configurations", "Versions"], "none without results"
     assert "stranger" not in sys.modules
     unknown = r"results of the job 'stranger', which is unknown .*config\.studies\.$"
     with pytest.raises(FileNotFoundError, match=unknown):
@@ -117,13 +97,8 @@ def test_what_a_results_folder_names_is_not_imported(tmp_path, module):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (
-            "from gpt1_jax.report.studies import Study\n"
-            "STUDY = Study('a', None, None, None)\n",
-            "config.job='own_words' is not known",
-        ),
+        (_STUDY.replace("def run", "def go"), "config.job='own_words' is not known"),
         (None, "config.studies names 'own_words', but there is no such module here"),
-        ("x = 1\n", "names 'own_words', which has no STUDY"),
         ("STUDY = 'Ours'\n", "names 'own_words', which has no STUDY"),
         ("import no_such_module\n", "No module named 'no_such_module'"),  # its own
     ],

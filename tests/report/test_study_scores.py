@@ -57,11 +57,6 @@ def drawn(scores, guides=(), **ways):
     return figure
 
 
-def both(ours, theirs):
-    """The figure of a run and a baseline."""
-    return drawn(pd.concat([ours, theirs]), [0])
-
-
 def lines(figure):
     """The data line of each curve, in order."""
     return [each.lines[0] for axes in figure.axes for each in axes.containers]
@@ -69,9 +64,6 @@ def lines(figure):
 
 def legends(figure):
     return [texts(legend.get_texts()) for legend in figure.legends]
-
-
-# --- the long table ---------------------------------------------------------------
 
 
 def test_the_long_table_has_a_row_for_each_score_of_each_step():
@@ -94,19 +86,12 @@ def test_the_second_run_of_1_0_is_the_baseline_and_later_ones_are_named():
     assert list(table["is_baseline"]) == [False, True]
     assert list(table["run"]) == ["a (Transformer)", "b (LSTM)"]
     names = ("run", "run_2", "baseline", "baseline_2")
-    new = [run(name, {1: 0.5}, name=name) for name in names]
-    assert list(long_table(new, rows)["is_baseline"]) == [False, False, True, True]
-
-
-def test_one_run_on_two_sets_is_told_apart_by_their_names():
-    sets = [run("a", {1: 0.5}, name=name) for name in ("full", "fast")]
-    sets[1]["checkpoints"][0]["revision"] = "chck_1M"
-    table = long_table(sets, rows)
-    assert list(table["run"]) == ["full", "fast"]
-    assert list(table["at"]) == ["step 1", "chck_1M"]
-
-
-# --- the table --------------------------------------------------------------------
+    new = [run("a", {1: 0.5}, name=name) for name in names]
+    new[1]["checkpoints"][0]["revision"] = "chck_1M"
+    table = long_table(new, rows)
+    assert list(table["is_baseline"]) == [False, False, True, True]
+    assert list(table["run"]) == list(names), "one folder, on several sets"
+    assert list(table["at"]) == ["step 1", "chck_1M", "step 1", "step 1"]
 
 
 def test_what_is_missing_is_a_dash_and_published_scores_have_no_step():
@@ -155,9 +140,6 @@ def test_runs_that_differ_by_seed_are_their_mean_with_its_spread():
     assert line == f"| a | 50.0 ± {spread:.1f} | 30.0 ± 2.0 |"
 
 
-# --- the figure -------------------------------------------------------------------
-
-
 def test_each_group_has_a_curve_with_its_scores_and_errors():
     figure = drawn(curves([100, 1000, 10000]))
     (axes,) = figure.axes
@@ -172,32 +154,6 @@ def test_each_group_has_a_curve_with_its_scores_and_errors():
     assert texts(axes.get_xticklabels()) == ["100", "1,000", "10,000"]
     assert (figure.get_supxlabel(), figure.get_supylabel()) == ("updates", "points")
     assert legends(figure) == [list(TASKS)]
-
-
-def test_the_baseline_is_dashed_in_the_colours_of_the_groups():
-    figure = both(curves(TEN), curves(TEN[::3], "LSTM", is_baseline=True))
-    ours, theirs = (
-        [line for line in lines(figure) if line.get_linestyle() == style]
-        for style in ("-", "--")
-    )
-    for read in ("get_color", "get_marker"):
-        values = [[getattr(line, read)() for line in each] for each in (ours, theirs)]
-        assert values[0] == values[1] and len(set(values[0])) == 3
-    assert {line.get_markerfacecolor() for line in theirs} == {"none"}
-    assert [len(line.get_xdata()) for line in (ours[0], theirs[0])] == [10, 4]
-    assert legends(figure) == [list(TASKS), ["Transformer", "LSTM"]]
-    by_task, by_run = (legend.get_lines() for legend in figure.legends)
-    assert {line.get_linestyle() for line in by_task} == {"-"}
-    assert [line.get_linestyle() for line in by_run] == ["-", "--"]
-    assert {line.get_color() for line in by_run} == {"0.5"}
-
-
-def test_a_single_group_has_its_runs_in_colours():
-    table = pd.concat([curves([1, 10], name, tasks=["a"]) for name in ("x", "y")])
-    table.loc[table["run"] == "y", "is_baseline"] = True
-    figure = drawn(table, panels=True)
-    assert len(figure.axes) == 1 and legends(figure) == [["x", "y"]]
-    assert len({line.get_color() for line in lines(figure)}) == 2
 
 
 def test_panels_have_a_group_each_and_published_scores_as_levels():
@@ -217,6 +173,9 @@ def test_panels_have_a_group_each_and_published_scores_as_levels():
     assert legends(figure) == [["Transformer", "GPT-2", "people"]]
     styles = {line.get_linestyle() for line in figure.legends[0].get_lines()}
     assert len(styles) == 3
+    runs = pd.concat([curves(TEN[:2], name, tasks=["a"]) for name in "xy"])
+    figure = drawn(runs, panels=True)
+    assert len(figure.axes) == 1 and legends(figure) == [["x", "y"]]
 
 
 def test_one_step_is_a_row_of_points_for_each_group():
@@ -230,21 +189,27 @@ def test_one_step_is_a_row_of_points_for_each_group():
     np.testing.assert_allclose(segments[0][:, 0], [0.05, 0.15])
     assert legends(figure) == [["Transformer, step 3,000"]]
     assert axes.get_xlabel() == "points"
-    figure = both(curves([3000]), curves([2000], "LSTM", is_baseline=True))
+    baseline = curves([2000], "LSTM", is_baseline=True)
+    figure = drawn(pd.concat([curves([3000]), baseline]))
     places = [list(line.get_ydata()) for line in lines(figure)]
     np.testing.assert_allclose(places, [[-0.1, 0.9, 1.9], [0.1, 1.1, 2.1]])
     assert [line.get_markerfacecolor() == "none" for line in lines(figure)] == [0, 1]
     assert legends(figure) == [["Transformer, step 3,000", "LSTM, step 2,000"]]
 
 
-@pytest.mark.parametrize("steps", [[10, 100], [0, 1], [0, 1, 10, 100]])
+@pytest.mark.parametrize("steps", [[10, 100], [0, 1, 10, 100]])
 def test_step_0_has_its_place_and_of_a_converted_run_is_a_level(steps):
-    axes = both(curves(steps), curves([0], r"$\frac$", is_baseline=True)).axes[0]
+    """Of a baseline, which is dashed in the colours of the groups."""
+    baseline = curves([0], r"$\frac$", is_baseline=True)
+    figure = drawn(pd.concat([curves(steps), baseline]))
+    axes = figure.axes[0]
     levels = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in levels] == [0.1, 0.2, 0.1 * 3]
-    assert len(axes.containers) == 3
-    for each in axes.containers:
-        np.testing.assert_allclose(each.lines[0].get_xdata().astype(float), steps)
+    colors = [line.get_color() for line in lines(figure)]
+    assert colors == [line.get_color() for line in levels] and len(set(colors)) == 3
+    assert legends(figure) == [list(TASKS), ["Transformer", r"$\frac$"]]
+    for line in lines(figure):
+        np.testing.assert_allclose(line.get_xdata().astype(float), steps)
     assert texts(axes.get_xticklabels()) == [str(step) for step in steps]
     places = [axes.transData.transform((step, 0))[0] for step in steps]
     assert places == sorted(set(places))

@@ -2,8 +2,6 @@
 
 from joined import addresses, start_script
 
-from gpt1_jax.runs.agreement import check_processes
-
 ASK = """
 import dataclasses, importlib.util, sys
 from pathlib import Path
@@ -59,8 +57,3 @@ def test_processes_that_differ_all_say_in_what(tmp_path):
         assert "Process 0 cannot write to the run folder /proc/run" in one["unwritable"]
         assert "version of gpt1_jax is '0.0' on process 1" in one["version"]
     assert not list((tmp_path / "run").iterdir())
-
-
-def test_a_process_that_is_alone_agrees_with_itself(tmp_path):
-    check_processes(None, str(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()

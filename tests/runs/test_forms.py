@@ -23,33 +23,18 @@ def without_kernels(monkeypatch):
     monkeypatch.setitem(sys.modules, "gpt1_jax.kernels.choice", None)
 
 
-LEFT_OUT = "fused is left out: there is no gpt1_jax.kernels"
-GOES_ON = "; this run used fused so far, and goes on equal up to rounding"
+OUT = "fused is left out: there is no gpt1_jax.kernels"
+ON = "; this run used fused so far, and goes on equal up to rounding"
 PLAIN = {"attention": "plain", "layer_norm": "plain"}
+MIXED = {"attention": "fused", "layer_norm": "plain"}
 
 
 @pytest.mark.parametrize(
     ("accelerator", "values", "before", "said"),
     [
         (False, {}, None, "Attention: blocked; LayerNorm: plain\n"),
-        (
-            True,
-            {},
-            None,
-            f"Attention: blocked; {LEFT_OUT}\nLayerNorm: plain; {LEFT_OUT}\n",
-        ),
-        (
-            False,
-            {"attention_form": "fused"},
-            None,
-            f"Attention: blocked; {LEFT_OUT}\nLayerNorm: plain\n",
-        ),
-        (
-            False,
-            {},
-            {**FUSED, "layer_norm": "plain"},
-            f"Attention: blocked; {LEFT_OUT}{GOES_ON}\nLayerNorm: plain\n",
-        ),
+        (True, {}, None, f"Attention: blocked; {OUT}\nLayerNorm: plain; {OUT}\n"),
+        (False, {}, MIXED, f"Attention: blocked; {OUT}{ON}\nLayerNorm: plain\n"),
         # A run goes on with its forms even where kernels might be faster.
         (True, {}, PLAIN, "Attention: plain; LayerNorm: plain\n"),
         (True, {"kind": "lstm"}, None, ""),
@@ -70,9 +55,7 @@ def test_a_run_without_kernels_says_what_it_takes_instead(
     assert capsys.readouterr().out == said
 
 
-def test_another_fault_of_the_kernels_is_not_taken_for_their_absence(
-    model, monkeypatch
-):
+def test_another_fault_of_the_kernels_is_not_their_absence(model, monkeypatch):
     monkeypatch.setattr(forms, "_WHY_NOT", "no_such_package:why_not")
     named = dataclasses.replace(model, attention_form="fused")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
@@ -84,7 +67,6 @@ def test_another_fault_of_the_kernels_is_not_taken_for_their_absence(
     [
         ({}, {}),
         ({"forms": FUSED, "config": {"model": {"attention_form": "auto"}}}, FUSED),
-        ({"config": {"model": {"attention_form": "blocked"}}}, {}),
         ({"config": 3, "forms": [1]}, {}),
     ],
 )

@@ -51,46 +51,33 @@ HOLD = """
 import sys
 from etils import epath
 from gpt1_jax.runs import lock
-try:
-    with lock.owned(epath.Path(sys.argv[1])):
-        print("owner", flush=True)
-        input()
-except lock.FolderInUse:
-    print("refused", flush=True)
+with lock.owned(epath.Path(sys.argv[1])):
+    print("owner", flush=True)
+    input()
 """
 
 
-@pytest.fixture
-def start(folder):
-    """`start()`: a process that owns the folder, if it can."""
-    started = []
-
-    def start():
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        command = [sys.executable, "-c", HOLD, folder]
-        started.append(subprocess.Popen(command, **pipes, text=True))
-        return started[-1]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def test_a_lock_is_respected_until_its_process_is_killed(folder, start, capsys):
+def test_a_lock_is_respected_until_its_process_is_killed(folder, capsys):
     """Whatever its process number means here: containers have their own."""
-    process = start()
-    assert process.stdout.readline() == "owner\n"
-    with pytest.raises(lock.FolderInUse, match=str(process.pid)), lock.owned(folder):
-        pass
-    process.send_signal(signal.SIGSTOP)  # and has not counted for long
-    with pytest.raises(lock.FolderInUse), lock.owned(folder):
-        pass
-    capsys.readouterr()
-    process.kill()  # and nobody has waited for it
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    with lock.owned(folder):
-        pass
+
+    def refused(match):
+        with pytest.raises(lock.FolderInUse, match=match), lock.owned(folder):
+            pass
+
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [sys.executable, "-c", HOLD, folder]
+    with subprocess.Popen(command, **pipes, text=True) as process:
+        try:
+            assert process.stdout.readline() == "owner\n"
+            refused(str(process.pid))
+            process.send_signal(signal.SIGSTOP)  # and has not counted for long
+            refused("in use")
+            capsys.readouterr()
+        finally:
+            process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie
+        with lock.owned(folder):
+            pass
     assert "waiting" not in capsys.readouterr().out
 
 
@@ -102,16 +89,11 @@ LEFT = {"owner": "other", "count": 0}
     [
         (json.dumps({**LEFT, "host": "elsewhere", "pid": 1}), "1 on elsewhere; wait"),
         # Two containers on one network have one host name, and their own numbers.
-        (
-            json.dumps({**LEFT, "host": "h", "pid": 2**22 + 1, "machine": "another"}),
-            "on h; waiting up to .* to see whether it still runs",
-        ),
-        *((text, "") for text in ("", "[]", "null", "{", '{"host": 3, "pid": "x"}')),
+        (json.dumps({**LEFT, "host": "h", "pid": 9, "machine": "x"}), "on h; waiting"),
+        *((text, "") for text in ("", "[]", '{"host": 3, "pid": "x"}')),
     ],
 )
-def test_a_lock_that_nobody_counts_is_taken_over(
-    folder, impatient, capsys, text, watched
-):
+def test_a_lock_nobody_counts_is_taken_over(folder, impatient, capsys, text, watched):
     folder.mkdir()
     (folder / lock.LOCK_FILE).write_text(text)
     with lock.owned(folder):
@@ -152,17 +134,11 @@ def test_another_machine_at_work_is_respected(folder, monkeypatch):
         other.join()
 
 
-def test_of_two_that_start_at_once_one_owns_the_folder(start):
-    processes = [start() for _ in range(2)]
-    said = [process.stdout.readline() for process in processes]
-    assert sorted(said) == ["owner\n", "refused\n"]
-
-
-@pytest.mark.parametrize("name", ["run.lock", ".lock", "latest", "a/b/deep"])
+@pytest.mark.parametrize("name", ["run.lock", ".lock"])
 def test_nothing_is_written_through_a_link_in_a_folder(tmp_path, name):
     victim, folder = tmp_path / "victim", tmp_path / "run"
     victim.write_text("precious")
-    (folder / name).parent.mkdir(parents=True)
+    folder.mkdir()
     (folder / name).symlink_to(victim)
     for _ in range(2):
         with lock.owned(epath.Path(folder)):
@@ -174,7 +150,6 @@ def test_nothing_is_written_through_a_link_in_a_folder(tmp_path, name):
     ("target", "problem"),
     [
         ("unmounted/run", "is a link to unmounted/run, and nothing is there; mount"),
-        ("checkpoints", "is a link to checkpoints, and nothing is there"),  # itself
         ("/dev/zero", "is a device or a pipe"),
     ],
 )

@@ -37,11 +37,9 @@ def save(folder, metadata):
         (150, "words", 1),
         (0, "words", 0),  # the state before the first update
         (1, "words", 1),  # nearest to step 0, at which nothing was read
-        (1500, "words", 10),
         (1574, "words", 10),
         (1575, "words", 11),  # half way: the later
         (1500, "tokens", 8),  # 7.5
-        (2000, "tokens", 10),
         (7, "steps", 7),
     ],
 )
@@ -53,19 +51,15 @@ def test_a_milestone_has_the_step_that_is_nearest(amount, unit, step):
     ("unit", "amounts", "placed", "beyond"),
     [
         ("words", (300, 1500, 3000, 4000, 5000), {2: 300, 10: 1500, 20: 3000}, 2),
-        ("words", (), {}, 0),
         # 20 steps read 3,000 words: 95% of 3,157, but not of 3,158.
         ("words", (3157, 6000), {20: 3157}, 1),
         ("words", (3158,), {}, 1),
         ("words", (3000, 3100), {20: 3000}, 1),  # the end is taken
         ("words", (300, 3300, 3301), {2: 300}, 2),  # beyond it no two meet
-        ("steps", (5, 20, 21), {5: 5, 20: 20}, 1),
         ("steps", (21,), {}, 1),  # the end is no other number of steps
     ],
 )
-def test_the_end_stands_for_a_milestone_that_it_nearly_reaches(
-    unit, amounts, placed, beyond
-):
+def test_the_end_stands_for_a_milestone_nearly_reached(unit, amounts, placed, beyond):
     found = place(unit, *amounts)
     expected = {step: Milestone(amount, unit) for step, amount in placed.items()}
     assert found.by_step == expected
@@ -104,8 +98,8 @@ def test_the_milestones_of_a_folder_are_those_that_say_so(tmp_path):
 @pytest.mark.parametrize(
     "value",
     [
-        *("../x", 7, {"amount": 1}, {"amount": "1", "unit": "words"}),
-        *({"amount": -1, "unit": "words"}, {"amount": 1, "unit": "../x"}),
+        *("../x", {"amount": "1", "unit": "words"}, {"amount": -1, "unit": "words"}),
+        {"amount": 1, "unit": "../x"},
     ],
 )
 def test_what_is_no_amount_of_text_is_refused(tmp_path, value):
@@ -131,8 +125,6 @@ def test_a_run_says_what_it_will_keep(tmp_path, capsys):
         "Not kept: 300 to 1.5k words, passed by step 10.",
         "Keeping for good: 1 checkpoint at 3k words, 1.0 MB.",
     ]
-    announce_milestones(place("words"), folder, 0, 10**6)
-    assert capsys.readouterr().out == ""
     announce_milestones(place("steps", 21), folder, 0, 10**6)
     said = "Not kept: 21 steps; the whole run has 20.\n"
     assert capsys.readouterr().out == said
@@ -149,10 +141,7 @@ def test_a_disk_without_room_for_all_is_refused_before(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("amount", "short"),
-    [
-        *((7, "7"), (999, "999"), (1000, "1k"), (20_500, "20.5k"), (10**7, "10M")),
-        *((2_500_000, "2.5M"), (1_234_567, "1.234567M"), (10**9, "1000M")),
-    ],
+    [(999, "999"), (1000, "1k"), (20_500, "20.5k"), (10**9, "1000M")],
 )
 def test_a_short_name_says_the_amount_exactly(amount, short):
     """The revisions of exports have the names of BabyLM."""

@@ -8,16 +8,6 @@ from etils import epath
 from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.config import JOBS
-from gpt1_jax.config.checks import (
-    CONTENT,
-    MACHINE,
-    MODEL,
-    default_values,
-    keys_of,
-    marked_keys,
-)
-from gpt1_jax.config.flat import flatten, unflatten
 from gpt1_jax.config.saved import saved_values
 from gpt1_jax.data.files import write_json
 from gpt1_jax.errors import UserError
@@ -29,54 +19,8 @@ from gpt1_jax.runs.resume import (
     begin_run,
     changed_keys,
     differing_documents,
-    fixed_values,
     refuse_changes,
 )
-
-# What each key of any job may do when a run resumes, in one place.
-FREE = {
-    *("preset", "model.attention_form", "model.layer_norm_form", "model.layer_loop"),
-    *("model.remat", "data.cache_dir", "data.num_workers", "train.max_nonfinite_steps"),
-    *("train.compilation_cache_dir", "compilation_cache_dir", "batch_tokens"),
-    *("finetuned_dir", "figure", "custom.name"),
-}
-FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
-BY_CONTENT = {
-    *("init_from", "baseline_init_from", "tokenizer.path"),
-    *(f"data.{each}" for each in ("train", "valid", "dev", "test", "dir", "files")),
-    "data.tfds_data_dir",
-}
-NEVER_EMPTIED = {"init_from", "baseline_init_from"}
-LOCAL = {
-    "train.compilation_cache_dir": "",
-    "data.cache_dir": "",
-    "data.tfds_data_dir": "",
-    "data.num_workers": 0,
-    "distributed.initialization_seconds": 300,
-    "distributed.heartbeat_seconds": 100,
-    "distributed.shutdown_seconds": 300,
-    "distributed.stuck_minutes": 30.0,
-}
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_the_fields_say_what_may_change_on_resume(job):
-    """For every key of every job, as the table above."""
-    cls = JOBS[job].config_class()
-    values = unflatten({each.name: "" for each in keys_of(cls)})
-    keys = flatten({**values, "job": job}).keys()
-    free = {k for k in keys if k in FREE or k.split(".")[0] in FREE_SECTIONS}
-    assert fixed_values({**values, "job": job}).keys() == keys - free
-    by_content = (BY_CONTENT & keys) - free
-    if job in ("pretrain", "finetune"):
-        by_content.add("step")  # of the origin
-    content = marked_keys(cls, CONTENT)
-    assert content.keys() == by_content
-    stay = {key for key, marks in content.items() if MODEL in marks}
-    assert stay == by_content & NEVER_EMPTIED
-    defaults = default_values(cls)
-    local = {key: defaults[key] for key in marked_keys(cls, MACHINE)}
-    assert local == {key: LOCAL[key] for key in LOCAL.keys() & keys}
 
 
 def paper(**overrides):
@@ -84,13 +28,14 @@ def paper(**overrides):
 
 
 def test_changed_keys_name_what_makes_another_run():
+    """The page of keys says of each whether it may change."""
     saved = json.loads(json.dumps(paper().to_dict()))
     free = paper(eval__every_steps=3, model__remat=True, data__num_workers=1)
     assert not changed_keys(saved, free.to_dict())
-    other = paper(optimizer__learning_rate=1e-3, model__num_layers=2, seed=7)
-    assert changed_keys(saved, other.to_dict()) == {
+    other = {"data.tfds_data_dir": "elsewhere", "model.num_layers": 2, "seed": 7}
+    assert changed_keys(saved, paper(**other).to_dict()) == {
+        "data.tfds_data_dir": ("", "elsewhere"),  # with the same content
         "model.num_layers": (12, 2),
-        "optimizer.learning_rate": (2.5e-4, 1e-3),
         "seed": (0, 7),
     }
 
@@ -183,7 +128,7 @@ STAMP = RUN_FOLDER.stamp()
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        *((text, "config.json") for text in ("", "[]", "null", "[" * 100_000)),
+        *((text, "config.json") for text in ("", "[]", "[" * 100_000)),
         ("{}", "of the job None"),
         *((json.dumps({**STAMP, "job": job}), "of the job") for job in (3, "x")),
         (

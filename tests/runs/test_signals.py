@@ -1,12 +1,12 @@
 import os
 import signal
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from gpt1_jax.runs import signals
-from gpt1_jax.runs.signals import StopSignal, catch
+from gpt1_jax.runs.signals import catch
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 OTHERS = pytest.mark.parametrize(
@@ -119,16 +119,12 @@ def test_the_outermost_block_catches_for_all_and_puts_handlers_back():
 
 
 def test_a_thread_catches_nothing():
-    found = []
-
     def work():
         with catch() as stop:
-            found.append(stop)
+            return stop.received()
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert isinstance(found[0], StopSignal) and not found[0].received()
+    with ThreadPoolExecutor() as pool:
+        assert not pool.submit(work).result()
 
 
 def test_of_several_processes_ctrl_c_is_passed_on_to_all(monkeypatch):

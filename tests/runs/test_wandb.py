@@ -82,9 +82,7 @@ def read_messages(data):
             part = b""
 
 
-def test_a_run_has_its_configuration_metrics_samples_and_plot(
-    folder, offline, monkeypatch, capfd
-):
+def test_a_run_has_its_metrics_samples_and_plot(folder, offline, monkeypatch, capfd):
     """Here without a key, and so offline; switched off, nothing is written."""
     monkeypatch.setenv("WANDB_MODE", "disabled")
     train(folder, 0, {"step": 2, "loss": 1.0})
@@ -113,9 +111,7 @@ def test_a_run_has_its_configuration_metrics_samples_and_plot(
 
 
 @pytest.mark.parametrize("sent_as", ["now", "1.0", "remote"])
-def test_a_resumed_run_goes_on_under_its_id_without_earlier_steps(
-    folder, monkeypatch, sent_as
-):
+def test_a_resumed_run_goes_on_without_earlier_steps(folder, monkeypatch, sent_as):
     if sent_as == "remote":
         monkeypatch.setattr(records_lib, "is_remote", lambda path: path == folder)
     train(folder, 0, *({"step": n, "loss": 1.0} for n in (2, 4, 6)))
