@@ -13,7 +13,7 @@ from gpt1_jax.config.keys import Description, describe_keys
 _HEAD = """\
 # Configuration keys
 
-`--config.KEY=VALUE` sets a key. These are the defaults;
+The flag `--config.KEY` sets a key. These are the defaults;
 `--config=configs/NAME.py:PRESET --help` prints the values of a job's preset, too.
 
 ## On resume
