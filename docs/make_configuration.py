@@ -21,11 +21,7 @@ The flag `--config.KEY` sets a key. These are the defaults;
 A run resumes only with the values that it began with, except for these keys:
 """
 _STUDIES = """\
-## Studies
-"""
-_STUDIES_HAVE = """\
-`--config=configs/NAME.py --help` explains their keys. Most have {}. Further keys, \
-with their defaults unless these are empty, 0, False or a long text:"""
+Their pages name their keys, and `--config=configs/NAME.py --help` explains them: {}."""
 _PAGES = {"batches": "pretraining.md#what-an-update-has-read", "verify": "suite.md"}
 _FOOT = "(Made by `docs/make_configuration.py` from the comments at the fields.)"
 _ON_RESUME = {
@@ -67,16 +63,10 @@ def make_page() -> str:
         if shared:
             lines.append(_wrapped(f"- As under {'; '.join(shared)}."))
         parts.append("\n".join([f"## {job}\n", *lines, ""]))
-    keys = Counter(here.name for job in STUDIES for _, here in described[job])
-    shared_keys = [each for each in keys if keys[each] > 4]
-    names = ", ".join(f"`{each}`" for each in shared_keys if each != "preset")
-    parts += [_STUDIES, _wrapped(_STUDIES_HAVE.format(names), ""), ""]
-    for job in STUDIES:
-        page = _PAGES.get(job, f"{job.replace('_', '-')}.md")
-        own = [here for _, here in described[job] if here.name not in shared_keys]
-        listed = ", ".join(here.brief for here in own)
-        parts.append(_wrapped(f"- [{job}]({page}): {listed}."))
-    return "\n".join([*parts, "", _FOOT]) + "\n"
+    pages = {job: _PAGES.get(job, f"{job.replace('_', '-')}.md") for job in STUDIES}
+    links = [f"[{job}]({page})" for job, page in pages.items()]
+    parts += ["## Studies\n", _wrapped(_STUDIES.format(", ".join(links)), ""), ""]
+    return "\n".join([*parts, _FOOT]) + "\n"
 
 
 def _keys(job: str) -> list[tuple[Description, "_Explained"]]:
@@ -122,11 +112,6 @@ class _Explained(NamedTuple):
     @property
     def default(self) -> str:
         return f"`{self.name}={self.value!r}`"
-
-    @property
-    def brief(self) -> str:
-        long = len(self.default) > 99
-        return f"`{self.name}`" if long or not self.value else self.default
 
 
 def _shared(
