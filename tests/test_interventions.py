@@ -1,5 +1,6 @@
 """docs/interventions.md: its examples as printed, its tables, and what it says."""
 
+import functools
 import re
 
 import jax
@@ -66,6 +67,10 @@ def test_the_calls_run_one_after_another(here, capsys):
     recorded = [first, second, "'h_2/attn/probs': (2, 4, 5, 5)", last]
     assert f"{{{', '.join(recorded)}}}" in said
     assert f"{names['gradient'].shape} (4, 500)" in said
+    found, j = names["found"], names["j"]
+    close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-4)
+    close(names["query"], found["h_1/attn/q"][:, :, j])
+    close(names["whole"], found["h_1/attn/out"])
     first, second, *_ = names["ablated"]  # without the first head, and so on
     assert not np.allclose(first, second)
 
