@@ -5,7 +5,7 @@ import textwrap
 from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
-from gpt1_jax.config import JOBS, usage
+from gpt1_jax.config import JOBS, STUDIES, usage
 from gpt1_jax.config.checks import CONTENT, FREE, MACHINE
 from gpt1_jax.config.flat import flatten
 from gpt1_jax.config.keys import Description, describe_keys
@@ -13,20 +13,21 @@ from gpt1_jax.config.keys import Description, describe_keys
 _HEAD = """\
 # Configuration keys
 
-The keys of all jobs with their defaults. The flag `--config.KEY` sets one;
-`--config=configs/NAME.py:PRESET --help` prints those of a job and preset. Keys that an
-earlier job explains stand at the end of a job; `SECTION.*` are all that both have.
+The flag `--config.KEY` sets a key. These are the defaults;
+`--config=configs/NAME.py:PRESET --help` prints the values of a job's preset, too.
 
-A run resumes only with the values that it began with. Exceptions are keys that *may
-change*, keys that may name *the same content* by another path, and keys *of the
-machine*, which are never read from a run folder.
+## On resume
 
-(Made by `docs/make_configuration.py` from the comments at the fields.)
+A run resumes only with the values that it began with, except for these keys:
 """
+_STUDIES = """\
+Their pages name their keys, and `--config=configs/NAME.py --help` explains them: {}."""
+_PAGES = {"batches": "pretraining.md#what-an-update-has-read", "verify": "suite.md"}
+_FOOT = "(Made by `docs/make_configuration.py` from the comments at the fields.)"
 _ON_RESUME = {
-    FREE: "may change",
-    CONTENT: "the same content",
-    MACHINE: "of the machine",
+    FREE: "They may change",
+    CONTENT: "They may name the same content by another path",
+    MACHINE: "They are of the machine, and never read from a run folder",
 }
 _OBVIOUS = (
     r"positive|not be negative|at most [12],\d{3},\d{3}|the lowest and|all, none or"
@@ -37,21 +38,18 @@ _OBVIOUS = (
 
 def make_page() -> str:
     """The page as Markdown."""
-    parts = [_HEAD]
+    described = {job: _keys(job) for job in JOBS}
     explained: dict[str, _Explained] = {}  # the text of a key -> where it stands
-    for job, each in JOBS.items():
-        values = flatten(usage.defaults(job, ""))
+    parts = [_HEAD, _rules(described), ""]
+    for job in [each for each in JOBS if each not in STUDIES]:
         lines, elsewhere = [], defaultdict(list)
         sections: Counter[str] = Counter()  # how many keys each has
-        for described in describe_keys(each.config_class()):
-            name = described.key.name
-            skipped = name == "job" or (name == "preset" and explained)
-            if skipped or name not in values:
+        for key, here in described[job]:
+            if here.name == "preset" and explained:
                 continue
-            here = _Explained(job, name, values[name])
             sections[here.section] += 1
-            text = _text(described, here.value)
-            place = explained.setdefault(f"{name}: {text}", here)
+            text = _text(key, here.value)
+            place = explained.setdefault(f"{here.name}: {text}", here)
             if place is here:
                 lines.append(_wrapped(f"- {here.default}: {text}"))
             else:
@@ -65,7 +63,39 @@ def make_page() -> str:
         if shared:
             lines.append(_wrapped(f"- As under {'; '.join(shared)}."))
         parts.append("\n".join([f"## {job}\n", *lines, ""]))
-    return "\n".join(parts).rstrip() + "\n"
+    pages = {job: _PAGES.get(job, f"{job.replace('_', '-')}.md") for job in STUDIES}
+    links = [f"[{job}]({page})" for job, page in pages.items()]
+    parts += ["## Studies\n", _wrapped(_STUDIES.format(", ".join(links)), ""), ""]
+    return "\n".join([*parts, _FOOT]) + "\n"
+
+
+def _keys(job: str) -> list[tuple[Description, "_Explained"]]:
+    """The keys of a job that its defaults have."""
+    values = flatten(usage.defaults(job, ""))
+    keys = [(each, each.key.name) for each in describe_keys(JOBS[job].config_class())]
+    return [
+        (each, _Explained(job, name, values[name]))
+        for each, name in keys
+        if name != "job" and name in values
+    ]
+
+
+def _rules(described: dict[str, list[tuple[Description, "_Explained"]]]) -> str:
+    """Which keys may differ when a run resumes; a section by its name if all may."""
+    marks: dict[str, set[str]] = {}  # of a key, in any job
+    for pairs in described.values():
+        for each, here in pairs:
+            marks.setdefault(here.name, set()).update(each.key.marks)
+    lines = []
+    for mark, rule in _ON_RESUME.items():
+        names: dict[str, None] = {}
+        for name in [each for each in marks if mark in marks[each]]:
+            section = name.rpartition(".")[0]
+            others = [each for each in marks if each.startswith(f"{section}.")]
+            whole = section and all(mark in marks[each] for each in others)
+            names[f"`{section}.*`" if whole else f"`{name}`"] = None
+        lines.append(_wrapped(f"- {rule}: {', '.join(names)}."))
+    return "\n".join(lines)
 
 
 class _Explained(NamedTuple):
@@ -81,8 +111,7 @@ class _Explained(NamedTuple):
 
     @property
     def default(self) -> str:
-        value = repr(self.value)
-        return f"`{self.name}={value if len(value) < 99 else value[:50] + '..'}`"
+        return f"`{self.name}={self.value!r}`"
 
 
 def _shared(
@@ -106,13 +135,12 @@ def _shared(
 
 
 def _text(described: Description, value: Any) -> str:
-    """What a key means, its limits, and what resuming allows."""
-    key, comment = described.key, described.comment
+    """What a key means, and its limits."""
+    comment = described.comment
     if re.match(r"[a-z]+\b", comment):
         comment = comment[0].upper() + comment[1:]
-    resumed = [f"*{text}*" for mark, text in _ON_RESUME.items() if mark in key.marks]
     limits = [each for each in _limits(described) if each != "required" or not value]
-    taken = "; ".join([*limits, *resumed])
+    taken = "; ".join(limits)
     sentences = [comment, taken[:1].upper() + taken[1:]]
     return " ".join(f"{each.removesuffix('.')}." for each in sentences if each)
 
@@ -134,12 +162,12 @@ def _limits(described: Description) -> list[str]:
     return limits
 
 
-def _wrapped(text: str) -> str:
+def _wrapped(text: str, indent: str = "  ") -> str:
     return "\n".join(
         textwrap.wrap(
             text,
             99,
-            subsequent_indent="  ",
+            subsequent_indent=indent,
             break_long_words=False,
             break_on_hyphens=False,
         )

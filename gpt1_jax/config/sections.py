@@ -91,8 +91,7 @@ class ModelOptions(Section):
     embed_dropout_on: Literal["sum", "matrix", "lookups"] = "sum"
     # The form of attention: "plain" is the formula; "blocked" skips scores hidden by
     # the causal mask; "fused" uses kernels for TPUs and GPUs, and is "blocked"
-    # elsewhere. "auto": "fused" where it is faster and the run finds it right, else
-    # "blocked". A run resumes with its own form.
+    # elsewhere. "auto": "fused" where it is faster and found right, else "blocked".
     attention_form: Free[Literal["auto", "blocked", "fused", "plain"]] = "auto"
     # The form of LayerNorm: "fused" is one GPU kernel each way with the residual sum
     # and its dropout, and "plain" elsewhere. "auto": as for attention.
@@ -297,8 +296,7 @@ class OptimizerConfig(Section):
     # Further arguments of optax's function: "momentum=0.9,nesterov=True" (sgd).
     arguments: str = ""
     learning_rate: Positive[float]  # the highest
-    # b1, b2 and eps are passed to optimizers that have arguments of these names. If
-    # Optax's own defaults differ, as Lion's b2 does, the run says so.
+    # b1, b2 and eps are passed to optimizers that have arguments of these names.
     b1: Share = 0.9
     b2: Share = 0.999  # see b1
     eps: Positive[float] = 1e-8  # see b1
