@@ -53,14 +53,10 @@ RESIDUAL = "model/execution.py:Execution.add_and_norm:170"
         ("dense rest", MATMUL),
         ("attention rest", BLOCKED),
         ("loss rest", ["ops/losses.py:_softmax:145", DENSE]),
-        ("LayerNorm", ["kernels/layer_norm_gpu.py:_call:250"]),
-        ("attention rest", ["kernels/attention_tpu.py:_run:140"]),
-        ("GELU", ["model/transformer.py:MLP.__call__:150"]),
         ("residual dropout", [*DROPOUT, RESIDUAL]),
         ("embedding", [*DROPOUT, "model/transformer.py:embed:60"]),
         ("optimizer", ["/site-packages/optax/u.py:f:1", "training/optimizer.py:g:2"]),
         ("optimizer", ["training/steps.py:accumulated_gradients.<locals>.add:217"]),
-        ("sampling", ["inference/sampling.py:draw:70"]),
         ("copies and other", ["/home/me/benchmarks/compiled.py:main:200"]),
         ("copies and other", []),
     ],
@@ -127,29 +123,6 @@ GELU = kernel(operation_of("ops/gelu.py:_gelu:15"), num_bytes=700, cycles=10)
 FETCHED = kernel(*GELU.operations[1:], op="copy-start", num_bytes=200)
 
 
-def test_sums_count_executions_bytes_and_the_times_that_they_take():
-    sums = by_kind([PRODUCT, GELU, FETCHED], CHIP)
-    assert sums == {
-        "GELU": {
-            "kernels": 1,  # what is fetched meanwhile is none
-            "bytes": 900,
-            "flops": 0.0,
-            "bytes_seconds": 9.0,
-            "flops_seconds": 0.0,
-            "estimated_seconds": 0.2,
-        },
-        "attention products": {
-            "kernels": 3,
-            "bytes": 300,
-            "flops": 1500.0,
-            "bytes_seconds": 3.0,
-            "flops_seconds": 1.5,
-            "estimated_seconds": 1.5,
-        },
-    }
-    assert list(sums) == ["GELU", "attention products"], "the one that moves most first"
-
-
 def test_the_kernels_that_take_most_time_come_first_equal_ones_as_one():
     found = largest([GELU, PRODUCT, FETCHED, PRODUCT], CHIP)
     assert [(e["kind"], e["op"], e["kernels"]) for e in found] == [
@@ -173,12 +146,11 @@ def test_the_tables_say_what_times_are_possible_and_what_takes_them():
     assert "at least 1500.00 ms for products" in totals
     assert "9000.00 ms for bytes outside of them" in totals
     assert totals.endswith("1700.00 ms by the compiler's cycles")
-    assert "| attention products | 3 | 0.000 | 3000.00 | 1500.00 | 1500.00 |" in sums
+    assert sums.splitlines()[2:] == [  # what is fetched meanwhile is no kernel
+        "| GELU | 1 | 0.000 | 9000.00 | - | 200.00 |",
+        "| attention products | 3 | 0.000 | 3000.00 | 1500.00 | 1500.00 |",
+    ]
     assert "| `f32[8,8]` | ops/gelu.py:15 | `it` | GELU | 1 |" in entries
-    bare = {"kinds": by_kind(found, None), "largest_kernels": largest(found, None)}
-    totals, sums, _ = tables(bare, None).split("\n\n")
-    assert "at least" not in totals and "compiler" not in totals
-    assert "| GELU | 1 | 0.000 | - | - | - |" in sums
 
 
 def test_kernels_of_our_own_operations_are_told_apart(with_lines):

@@ -25,14 +25,6 @@ def test_fine_tuning_splits_its_examples_over_all_devices(name, flags, examples,
     assert batch.real_indices.shape == (8, slots)
 
 
-@pytest.mark.parametrize(
-    "flags, batch", [((), 64), (("--batch=16",), 16)], ids=["default", "flag"]
-)
-def test_the_batch_is_the_papers_unless_told(flags, batch):
-    config, _ = programs._configured(parsed(*flags), batch=64, devices=8)
-    assert config.train.batch_size == batch
-
-
 def test_decoding_keeps_its_cache_in_the_models_dtype(monkeypatch):
     """On a CPU it is float32: the program must be the accelerator's."""
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
