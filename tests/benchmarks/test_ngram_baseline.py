@@ -125,18 +125,14 @@ def test_script_prints_table_of_a_prepared_corpus(tmp_path, capsys):
     assert table[2].startswith(f"| 1 | {nats[0]:.3f} | {math.exp(nats[0]):.3f} |")
 
 
-def test_runs_are_scored_on_the_same_tokens(pretrained, corpus_dir, tmp_path):
+def test_runs_are_scored_on_the_same_tokens(pretrained, corpus_dir):
     trained_on = saved_digests(read_params(epath.Path(pretrained)).metadata)["text"]
-    output = tmp_path / "ngram.json"
     (corpus,) = (
         folder
         for folder in (corpus_dir / "cache" / "corpora").iterdir()
         if open_corpus(folder).digest == trained_on
     )
-    ngram_baseline.main(
-        [f"--corpus={corpus}", f"--runs={pretrained}", f"--output={output}"]
-    )
-    result = json.loads(output.read_text())
+    result = ngram_baseline.evaluate(corpus, 2, 512, [str(pretrained)])
     records = read_metrics(epath.Path(pretrained) / METRICS_FILE)
     last = [record for record in records if "valid_loss" in record][-1]
     (row,) = result["runs"]
