@@ -3,8 +3,6 @@
 import importlib
 import json
 import operator
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -85,40 +83,6 @@ def test_a_measurement_ends_with_its_time_and_its_own_processes(tmp_path, measur
     assert results == [*late, ("after", "done")]
     assert (tmp_path / "slow.log").read_text() == "began\n"
     assert Path(path).exists()
-
-
-def is_running(pid):
-    """Whether a process exists and is more than a line in the table of processes."""
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux ends the processes")
-def test_a_measurement_ends_with_the_program_that_began_it(tmp_path):
-    """And so do the processes of its variants, which would disturb the next run."""
-    variant = (
-        "import os, sys, time; from concurrent import futures; "
-        "from multiprocessing import get_context; from benchmarks import harness; "
-        "start = futures.ProcessPoolExecutor(1, get_context('spawn'), "
-        "harness.end_with_parent); number = start.submit(os.getpid).result(); "
-        "print(os.getpid(), number, flush=True); time.sleep(60)"
-    )
-    call = [sys.executable, "-c", variant]
-    begin = f"m.wait({call!r}, open({str(tmp_path / 'pids')!r}, 'w'), 60)"
-    whole = f"from benchmarks.on_accelerator import __main__ as m; {begin}"
-    environment = {**os.environ, "PYTHONPATH": str(on_accelerator.ROOT)}
-    process = subprocess.Popen([sys.executable, "-c", whole], env=environment)
-    pids, end = [], time.monotonic() + 60
-    while len(pids) < 2 and time.monotonic() < end:
-        time.sleep(0.1)
-        path = tmp_path / "pids"
-        pids = path.read_text().split() if path.exists() else []
-    assert len(pids) == 2 and all(map(is_running, pids))
-    process.kill()
-    process.wait()
-    while any(map(is_running, pids)) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not any(map(is_running, pids))
 
 
 def test_results_of_a_measurement_that_begins_again_are_kept(tmp_path, measurements):

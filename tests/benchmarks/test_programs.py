@@ -33,11 +33,3 @@ def test_decoding_keeps_its_cache_in_the_models_dtype(monkeypatch):
     keys = state.cache.layers[0].keys
     assert keys.dtype == "bfloat16" and keys.shape == (8, 32, 64)
     assert program.devices == 1
-
-
-@pytest.mark.parametrize("make", [programs.pretrain, programs.finetune])
-def test_a_batch_that_devices_cannot_share_is_refused(make):
-    with pytest.raises(
-        ValueError, match=r"batch=12 must be .* 8 devices; use --batch=16"
-    ):
-        make(parsed("--batch=12"), jax.devices())

@@ -160,9 +160,3 @@ def test_instructions_of_the_program_have_the_code_of_their_kernels(dump):
     large = Code(2048, 64, 40, 4 + 12, 256 + 768, instructions=2048 * 2)
     small = Code(2, 64, 40, 4 + 12, 256, instructions=None)
     assert codes == {"add.1": large, "add.2": large, "add.3": small}
-
-
-def test_what_cannot_be_read_is_a_warning(dump):
-    (dump / "m.thunk_sequence.txt").write_text("kernels: []")
-    with pytest.warns(UserWarning, match="XLA does not list its kernels"):
-        assert read(dump) == {}
