@@ -1,6 +1,7 @@
 """The script compiles our programs for machines that are not there."""
 
 import importlib.util
+import re
 
 import pytest
 
@@ -32,6 +33,8 @@ def test_the_script_describes_programs_for_virtual_devices(run_script, tmp_path)
     assert {"LayerNorm", "GELU", "dense products", "optimizer"} <= set(kinds)
     assert kinds["optimizer"]["bytes"] > 5 * 4 * num_params
     assert kinds["optimizer"]["estimated_seconds"] is None
+    lines = {kernel["line"] for kernel in pretrain["largest_kernels"]}
+    assert any(re.fullmatch(r"training/optimizer.py:\d+", line) for line in lines)
     assert "\npretrain-replicated: 0.0 GB moved" in printed
 
 

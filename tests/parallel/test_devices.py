@@ -35,6 +35,8 @@ def devices_of(monkeypatch, number, **attributes):
     ("kind", "expected"),
     [
         *(("TPU v5 lite", 197e12), ("TPU v5p", 459e12)),
+        *(("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA H200 NVL", 835e12)),
+        *(("NVIDIA L4", 121e12), ("NVIDIA L40", 181e12), ("NVIDIA L40S", 362e12)),
         *(("NVIDIA H100 PCIe", 756e12), ("NVIDIA H100 80GB HBM3", 989e12)),
     ],
 )
@@ -89,6 +91,7 @@ def groups(monkeypatch, tmp_path):
     [
         ("0::/\n", {"memory.max": 3000}, 3000),
         ("0::/\n", {"memory.max": "max"}, MACHINE),
+        ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": 3000}, 3000),
         ("0::/a/b\n", {"a/b/memory.max": 2000, "a/memory.max": 3000}, 2000),
         # The group's path is the host's, and the container sees its own at the top.
         ("0::/docker/1f\n", {"memory.max": 3000}, 3000),

@@ -72,6 +72,8 @@ def test_auto_joins_where_several_are_started(joined, monkeypatch, variables, jo
     ("variables", "problem"),
     [
         (ours("host-0:1234", "", ""), "set without JAX_NUM_PROCESSES and JAX_PROCESS"),
+        (ours("host-0:1234", "4", ""), "JAX_NUM_PROCESSES='4' JAX_PROCESS_ID='' do "),
+        (ours("host-0:1234", "two", "0"), "JAX_NUM_PROCESSES='two'"),
         (ours("", "4", "2"), "JAX_COORDINATOR_ADDRESS='' .* do not name a process"),
         (ours("host-0", "4", "2"), "as HOST:PORT of process 0"),
         (ours("host-0:1234", "4", "4"), "counted from 0"),

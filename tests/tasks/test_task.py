@@ -150,6 +150,7 @@ BASES = {"snli": PAIR, "copa": CHOICE, "race": RACE, "story_cloze": STORY}
         ("story_cloze", "endings", ["Wet.", ""], "the text .*'endings' is empty"),
         ("snli", "premise", None, "column 'premise' holds None, not text"),
         ("copa", "choice1", b"bytes", "column 'choice1' holds b'bytes', not"),
+        ("race", "options", "blue", "column 'options' .*, not a list of 4 texts"),
         ("race", "options", ["red"], "column 'options' .*, not a list of 4 texts"),
         ("race", "options", [*"abcde"], "column 'options' .*, not a list of 4 texts"),
     ],
