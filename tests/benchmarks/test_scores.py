@@ -25,7 +25,7 @@ def test_scores_are_those_of_transformers(
     from benchmarks.peers import scores
 
     for name in PARADIGMS:
-        texts = [(f"little boats {'rain ' * n}.", f"the {n} ,") for n in range(10)]
+        texts = [(f"boats {'rain ' * (n % 3)}{n}.", f"the {n} ,") for n in range(10)]
         keys = ("sentence_good", "sentence_bad", "UID", "pairID")
         pairs = [(*pair, name, str(n)) for n, pair in enumerate(texts)]
         rows = [dict(zip(keys, pair, strict=True)) for pair in pairs]
