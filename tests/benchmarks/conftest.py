@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -31,18 +30,3 @@ def run_script(tmp_path):
         return process.stdout, json.loads(path.read_text())
 
     return run
-
-
-@pytest.fixture
-def with_lines():
-    """JAX tells the compiler where operations come from, as it does outside tests."""
-    settings = {
-        "jax_traceback_in_locations_limit": 10,
-        "jax_compilation_cache_include_metadata_in_key": True,
-    }
-    before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)

@@ -49,12 +49,9 @@ def script(tmp_path):
 
 def test_an_error_that_ended_a_run_is_in_its_log(tmp_path):
     printed = tmp_path / "transformer.txt"
-    assert day.why_ended(printed) == "killed"
     printed.write_text("gpt1_jax: error: an old one\nstep 1\nstep 2\n")
     assert day.why_ended(printed) == "killed"
-    printed.write_text(
-        "step 1\ngpt1_jax: error: the disk is full\n(--verbosity=1 ..)\n"
-    )
+    printed.write_text("step 1\ngpt1_jax: error: the disk is full\n(--verb ..)\n")
     assert day.why_ended(printed) == "the disk is full"
 
 
@@ -110,20 +107,12 @@ def test_a_figure_is_drawn_of_loss_and_pairs(pretrained, tmp_path):
     folder, scores = tmp_path / "day", tmp_path / "scores"
     shutil.copytree(pretrained, folder / "transformer")
     pairs = tmp_path / "anaphor_gender_agreement.jsonl"
-    pair = {
-        "sentence_good": "the boats",
-        "sentence_bad": "boats the",
-        "UID": pairs.stem,
-    }
-    write_lines(pairs, [pair] * 3)
+    pair = {"sentence_good": "the boats", "sentence_bad": "boats the"}
+    write_lines(pairs, [{**pair, "UID": pairs.stem}] * 3)
     config = load_config("minimal_pairs", pairs.stem)
     config.update(init_from=str(folder / "transformer"), step="all")
     config.data.update(source="official", dir=str(tmp_path))
     zero_shot.run(config_lib.load(config.to_dict()), str(scores))
-    day.main(
-        [
-            *("figure", f"--folder={folder}", f"--scores={scores}"),
-            *("--seconds=21,19", f"--output={tmp_path / 'day.png'}"),
-        ]
-    )
+    given = ("--seconds=21,19", f"--output={tmp_path / 'day.png'}")
+    day.main(["figure", f"--folder={folder}", f"--scores={scores}", *given])
     assert (tmp_path / "day.png").read_bytes().startswith(b"\x89PNG")

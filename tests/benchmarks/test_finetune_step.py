@@ -21,13 +21,6 @@ def test_examples_end_with_the_extract_token_and_repeat(task):
     assert first.lengths.max() <= finetune_step.TASKS[task].deciles[-1]
 
 
-def test_whole_texts_leave_nothing_to_pad():
-    flags = finetune_step.parse([*TINY, "--whole", "--seq_len=40"])
-    batch = next(finetune_step.draw_examples(flags))
-    assert batch.tokens.shape == (4, 1, 40) and (batch.lengths == 40).all()
-    assert not any(name.endswith("compiled") for name in flags.variants)
-
-
 def test_a_variant_is_compared_with_the_peer_of_its_objective():
     """With the fastest, if there are several."""
     seconds = {"hf_f32": 4, "hf_f32_no_lm": 3, "jax_f32": 2, "jax_f32_no_lm": 1}

@@ -9,14 +9,6 @@ TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=64", "--ba
 SHORT = ("--prompt_tokens=5", "--new_tokens=12", "--rounds=2")
 
 
-def test_only_untimed_steps_are_short():
-    flags = generate.parse([*TINY, *SHORT])
-    drawn = generate.draw_prompts(flags)
-    found = [next(drawn) for _ in range(5)]
-    assert [number for _, number in found] == [12, 8, 12, 8, 12]
-    assert all(prompts.shape == (2, 5) for prompts, _ in found)
-
-
 @pytest.mark.parametrize("architecture", ["openai_gpt", "gpt2"])
 def test_peers_generate(architecture):
     torch = pytest.importorskip("torch")

@@ -1,15 +1,10 @@
 """What kernels are for, and sums over those that are for the same."""
 
-import jax
-import jax.numpy as jnp
 import pytest
 
-from benchmarks.compiler.hlo import Array, Frame, Kernel, Operation, kernels
+from benchmarks.compiler.hlo import Array, Frame, Kernel, Operation
 from benchmarks.compiler.kinds import by_kind, kind, largest, tables
 from benchmarks.compiler.targets import Chip
-from gpt1_jax.ops.attention import causal_attention
-from gpt1_jax.ops.dropout import step_noise
-from gpt1_jax.ops.layer_norm import layer_norm
 
 CHIP = Chip(10**9, 100, 1000, network_bytes_per_second=10, cycles_per_second=50)
 
@@ -19,8 +14,7 @@ def frames(*places):
     found = []
     for place in places:
         path, function, number = place.split(":")
-        outside = path.startswith("/")
-        file = path if outside else f"/home/me/gpt1_jax/{path}"
+        file = path if path.startswith("/") else f"/home/me/gpt1_jax/{path}"
         found.append(Frame(file, function, int(number)))
     return found
 
@@ -53,28 +47,16 @@ RESIDUAL = "model/execution.py:Execution.add_and_norm:170"
         ("dense rest", MATMUL),
         ("attention rest", BLOCKED),
         ("loss rest", ["ops/losses.py:_softmax:145", DENSE]),
-        ("LayerNorm", ["kernels/layer_norm_gpu.py:_call:250"]),
-        ("attention rest", ["kernels/attention_tpu.py:_run:140"]),
-        ("GELU", ["model/transformer.py:MLP.__call__:150"]),
         ("residual dropout", [*DROPOUT, RESIDUAL]),
         ("embedding", [*DROPOUT, "model/transformer.py:embed:60"]),
         ("optimizer", ["/site-packages/optax/u.py:f:1", "training/optimizer.py:g:2"]),
         ("optimizer", ["training/steps.py:accumulated_gradients.<locals>.add:217"]),
-        ("sampling", ["inference/sampling.py:draw:70"]),
         ("copies and other", ["/home/me/benchmarks/compiled.py:main:200"]),
         ("copies and other", []),
     ],
 )
 def test_a_kernel_is_for_what_its_line_is_for(expected, places):
     assert kind(kernel(operation_of(*places))) == expected
-
-
-def test_a_kernel_is_for_what_jaxs_name_says_where_the_line_says_less():
-    helper = "ops/products.py::73"  # older JAX: no function, no calls around it
-    attention = "jit(step)/jvp(Transformer)/Block/attn/exp"
-    assert kind(kernel(operation_of(helper, name=attention))) == "attention rest"
-    gelu = "jit(step)/transpose(jvp(Transformer))/Block/mlp/c_fc/gelu/mul"
-    assert kind(kernel(operation_of(DENSE, name=gelu))) == "GELU"
 
 
 def test_a_kernel_is_for_its_largest_product():
@@ -89,32 +71,26 @@ def test_a_kernel_is_for_its_largest_product():
 def test_without_a_product_a_kernel_is_for_most_of_what_it_computes():
     norm = operation_of("ops/layer_norm.py:_layer_norm_fwd:35", elements=30)
     gelu = [operation_of("ops/gelu.py:_gelu:15", elements=n) for n in (20, 20)]
-    assert kind(kernel(norm, *gelu)) == "GELU"
     copy = operation("transpose", "ops/attention.py:_blocked_fwd:175", elements=99)
     argument = operation("parameter", *MATMUL, elements=10**6)
     assert kind(kernel(norm, *gelu, copy, argument)) == "GELU", "it also moves"
     assert kind(kernel(copy, argument)) == "attention rest", "it only moves"
-    nameless, cast = operation("reduce", elements=99), operation("convert", *MATMUL)
-    assert kind(kernel(nameless, cast)) == "dense rest"
     joined = operation("maximum", *BLOCKED, elements=99, name="attn/concatenate")
     assert kind(kernel(norm, joined)) == "LayerNorm"
 
 
-def bits(elements=64, op="xor"):
-    places = "ops/dropout.py:mix:174", *DROPOUT, RESIDUAL
-    return operation(op, *places, elements=elements, dtype="u32")
-
-
 def test_random_bits_are_apart_unless_they_are_used_at_once():
-    used = operation("select", *BLOCKED, elements=64)
+    places = "ops/dropout.py:mix:174", *DROPOUT, RESIDUAL
+    bits, key = (
+        operation("xor", *places, elements=number, dtype="u32") for number in (64, 1)
+    )
     whether = operation("compare", *DROPOUT, dtype="pred")
-    assert kind(kernel(bits(), whether)) == "dropout hash"
-    assert kind(kernel(bits(op="copy"))) == "dropout hash", "as they are moved"
-    assert kind(kernel(*[bits()] * 3, used, used)) == "residual dropout with hash"
-    assert kind(kernel(bits(), used, used)) == "attention rest with hash"
+    used = operation("select", *BLOCKED)
+    assert kind(kernel(bits, whether)) == "dropout hash"
+    assert kind(kernel(bits, used, used)) == "attention rest with hash"
+    assert kind(kernel(key, used)) == "attention rest", "not for all elements"
     product = operation("dot", *BLOCKED, flops=1.0)
-    assert kind(kernel(bits(), product)) == "attention products with hash"
-    assert kind(kernel(bits(elements=1), used)) == "attention rest", "only the key"
+    assert kind(kernel(bits, product)) == "attention products with hash"
 
 
 PRODUCT = kernel(
@@ -125,29 +101,6 @@ PRODUCT = kernel(
 )
 GELU = kernel(operation_of("ops/gelu.py:_gelu:15"), num_bytes=700, cycles=10)
 FETCHED = kernel(*GELU.operations[1:], op="copy-start", num_bytes=200)
-
-
-def test_sums_count_executions_bytes_and_the_times_that_they_take():
-    sums = by_kind([PRODUCT, GELU, FETCHED], CHIP)
-    assert sums == {
-        "GELU": {
-            "kernels": 1,  # what is fetched meanwhile is none
-            "bytes": 900,
-            "flops": 0.0,
-            "bytes_seconds": 9.0,
-            "flops_seconds": 0.0,
-            "estimated_seconds": 0.2,
-        },
-        "attention products": {
-            "kernels": 3,
-            "bytes": 300,
-            "flops": 1500.0,
-            "bytes_seconds": 3.0,
-            "flops_seconds": 1.5,
-            "estimated_seconds": 1.5,
-        },
-    }
-    assert list(sums) == ["GELU", "attention products"], "the one that moves most first"
 
 
 def test_the_kernels_that_take_most_time_come_first_equal_ones_as_one():
@@ -161,8 +114,6 @@ def test_the_kernels_that_take_most_time_come_first_equal_ones_as_one():
     assert found[1]["line"] == "ops/attention.py:180"
     assert found[1]["operation"] == "jit(step)/attn/dot_general"
     assert found[1]["result"] == "f32[8,8]"
-    slow = PRODUCT._replace(cycles=10**6)
-    assert largest([GELU, slow], CHIP)[0]["kind"] == "attention products"
     assert largest([PRODUCT, GELU], None)[0]["kind"] == "GELU", "by bytes"
 
 
@@ -173,26 +124,8 @@ def test_the_tables_say_what_times_are_possible_and_what_takes_them():
     assert "at least 1500.00 ms for products" in totals
     assert "9000.00 ms for bytes outside of them" in totals
     assert totals.endswith("1700.00 ms by the compiler's cycles")
-    assert "| attention products | 3 | 0.000 | 3000.00 | 1500.00 | 1500.00 |" in sums
+    assert sums.splitlines()[2:] == [  # what is fetched meanwhile is no kernel
+        "| GELU | 1 | 0.000 | 9000.00 | - | 200.00 |",
+        "| attention products | 3 | 0.000 | 3000.00 | 1500.00 | 1500.00 |",
+    ]
     assert "| `f32[8,8]` | ops/gelu.py:15 | `it` | GELU | 1 |" in entries
-    bare = {"kinds": by_kind(found, None), "largest_kernels": largest(found, None)}
-    totals, sums, _ = tables(bare, None).split("\n\n")
-    assert "at least" not in totals and "compiler" not in totals
-    assert "| GELU | 1 | 0.000 | - | - | - |" in sums
-
-
-def test_kernels_of_our_own_operations_are_told_apart(with_lines):
-    def step(x, scale, bias, key):
-        noise = step_noise(0, key, len(x))
-        x = layer_norm(x, scale, bias, x.dtype)
-        return causal_attention(x, x, x, 0.1, noise, 1).sum()
-
-    shapes = jnp.ones((2, 16, 2, 8)), jnp.ones(8), jnp.ones(8), jnp.int32(1)
-    compiled = jax.jit(jax.grad(step, (0, 1, 2))).lower(*shapes).compile()
-    found = list(kernels(compiled.as_text()))
-    sums = by_kind(found, CHIP)
-    assert sums["LayerNorm"]["bytes"] > 2 * 16 * 2 * 8 * 4
-    assert any("hash" in name for name in sums)
-    flops = sum(k["flops"] for name, k in sums.items() if "products" in name)
-    one = 2 * 2 * 2 * 16 * 16 * 8
-    assert flops == sum(k["flops"] for k in sums.values()) == 7 * one

@@ -93,13 +93,6 @@ def test_ids_stay_exact_with_a_large_vocabulary():
     np.testing.assert_array_equal(found, np.unique(windows, axis=0))
 
 
-def test_discounts_by_hand_and_fallback():
-    counts = np.repeat([0, 1, 2, 3, 4, 9], [5, 8, 4, 2, 1, 3])
-    # Y = 8 / (8 + 2 * 4) = 1/2: 1 - 2/2 * 4/8, 2 - 3/2 * 2/4, 3 - 4/2 * 1/2
-    assert ngram_baseline.discounts_of(counts) == pytest.approx((0.5, 1.25, 2.0))
-    assert ngram_baseline.discounts_of(counts[counts != 3]) == (0.5, 1.0, 1.5)
-
-
 def _write_corpus(directory, train, valid, words):
     writer = CorpusWriter(directory, "abc", np.dtype("<u2"))
     for name, ids in (("train", train), ("valid", valid)):
@@ -132,29 +125,17 @@ def test_script_prints_table_of_a_prepared_corpus(tmp_path, capsys):
     assert table[2].startswith(f"| 1 | {nats[0]:.3f} | {math.exp(nats[0]):.3f} |")
 
 
-def test_runs_are_scored_on_the_same_tokens(pretrained, corpus_dir, tmp_path, capsys):
+def test_runs_are_scored_on_the_same_tokens(pretrained, corpus_dir):
     trained_on = saved_digests(read_params(epath.Path(pretrained)).metadata)["text"]
-    output = tmp_path / "ngram.json"
     (corpus,) = (
         folder
         for folder in (corpus_dir / "cache" / "corpora").iterdir()
         if open_corpus(folder).digest == trained_on
     )
-    ngram_baseline.main(
-        [f"--corpus={corpus}", f"--runs={pretrained}", f"--output={output}"]
-    )
-    result = json.loads(output.read_text())
+    result = ngram_baseline.evaluate(corpus, 2, 512, [str(pretrained)])
     records = read_metrics(epath.Path(pretrained) / METRICS_FILE)
     last = [record for record in records if "valid_loss" in record][-1]
     (row,) = result["runs"]
     assert row["run"] == str(pretrained)
     assert row["nats_per_token"] == pytest.approx(last["valid_loss"], abs=1e-5)
     assert row["bits_per_word"] == pytest.approx(last["valid_bits_per_word"], abs=1e-4)
-    table = capsys.readouterr().out.splitlines()
-    assert table[0].startswith("| order or run |") and str(pretrained) in table[-1]
-
-
-def test_a_run_with_another_tokenizer_is_refused(pretrained, tmp_path):
-    _write_corpus(tmp_path, _random_tokens(50, 0), _random_tokens(50, 1), words=40)
-    with pytest.raises(ValueError, match="is not that of the corpus"):
-        ngram_baseline.evaluate(tmp_path, 2, _VOCAB_SIZE, [str(pretrained)])

@@ -2,7 +2,6 @@
 
 import json
 
-import jax.numpy as jnp
 import pytest
 
 from benchmarks.on_accelerator import probe
@@ -37,22 +36,9 @@ def test_a_rate_is_work_by_time(monkeypatch):
     assert probe.memory_rates(1)["copy, TB/s"] == pytest.approx(4e6 / 1e12)
 
 
-@pytest.mark.slow
 def test_a_device_that_computes_something_else_is_a_failure(monkeypatch, tmp_path):
-    make, made = probe.make_pretrain_step, []
-
-    def drifting(model, optimizer):
-        step, drift = make(model, optimizer), len(made) % 2
-        made.append(step)
-
-        def other(state, tokens, seed):
-            state, metrics = step(state, tokens, seed)
-            metrics["loss"] = metrics["loss"] * jnp.float32(1 + 0.1 * drift)
-            return state, metrics
-
-        return other
-
-    monkeypatch.setattr(probe, "make_pretrain_step", drifting)
+    found = {"loss": 0.1, "grad_norm": 0.0, "parameters": 0.0}
+    monkeypatch.setattr(probe, "disagreement", lambda dtype: found)
     with pytest.raises(SystemExit, match=r"loss in float32: 1\.0e-01 apart"):
         probe.main([*SMALL, f"--output={tmp_path / 'probe.json'}"])
     assert (tmp_path / "probe.json").exists()

@@ -25,14 +25,6 @@ def test_fine_tuning_splits_its_examples_over_all_devices(name, flags, examples,
     assert batch.real_indices.shape == (8, slots)
 
 
-@pytest.mark.parametrize(
-    "flags, batch", [((), 64), (("--batch=16",), 16)], ids=["default", "flag"]
-)
-def test_the_batch_is_the_papers_unless_told(flags, batch):
-    config, _ = programs._configured(parsed(*flags), batch=64, devices=8)
-    assert config.train.batch_size == batch
-
-
 def test_decoding_keeps_its_cache_in_the_models_dtype(monkeypatch):
     """On a CPU it is float32: the program must be the accelerator's."""
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
@@ -41,11 +33,3 @@ def test_decoding_keeps_its_cache_in_the_models_dtype(monkeypatch):
     keys = state.cache.layers[0].keys
     assert keys.dtype == "bfloat16" and keys.shape == (8, 32, 64)
     assert program.devices == 1
-
-
-@pytest.mark.parametrize("make", [programs.pretrain, programs.finetune])
-def test_a_batch_that_devices_cannot_share_is_refused(make):
-    with pytest.raises(
-        ValueError, match=r"batch=12 must be .* 8 devices; use --batch=16"
-    ):
-        make(parsed("--batch=12"), jax.devices())

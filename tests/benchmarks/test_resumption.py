@@ -40,18 +40,17 @@ def test_another_loss_and_another_step_are_differences(run, tmp_path):
     assert resumption.differences(run, copy, 12)["arrays"] > 0
 
 
-def test_trains_twice_and_compares(monkeypatch, tmp_path, capsys):
+def test_trains_twice_and_compares(monkeypatch, tmp_path):
     trained = []
 
     def train(workdir, flags):
         trained.append((workdir.name, workdir.exists()))
-        for step in (flags.half, 2 * flags.half):
-            (workdir / "checkpoints" / str(step)).mkdir(parents=True, exist_ok=True)
+        (workdir / "checkpoints" / "6").mkdir(parents=True, exist_ok=True)
 
     monkeypatch.setattr(resumption, "train", train)
-    found = {"records": 0, "arrays": 2}
-    monkeypatch.setattr(resumption, "differences", lambda *_: found)
+    monkeypatch.setattr(
+        resumption, "differences", lambda *_: {"records": 0, "arrays": 2}
+    )
     with pytest.raises(SystemExit, match="differs from the whole one"):
         resumption.main(["--half=3"])
     assert trained == [("whole", False), ("resumed", True)]
-    assert "Not equal: 0 records, 2 arrays" in capsys.readouterr().out

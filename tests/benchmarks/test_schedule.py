@@ -58,7 +58,7 @@ def played(between="", after="", chip=TPU, own_seconds=0.0):
     return found, exposed
 
 
-@pytest.mark.parametrize("cycles, waited", [(0, 3), (1, 2), (3, 0), (7, 0)])
+@pytest.mark.parametrize("cycles, waited", [(1, 2), (7, 0)])
 def test_a_device_waits_for_what_its_kernels_do_not_hide(cycles, waited):
     found, exposed = played(kernel("a", cycles))
     assert exposed == {"all-gather": waited}
@@ -92,8 +92,8 @@ def test_a_kernel_without_cycles_takes_as_long_as_its_bytes():
 
 @pytest.mark.parametrize(
     "blocks, registers, factor",
-    [(99, 32, 1 / 0.70), (99, 128, 6.5 / 4), (99, 255, 6.5 / 2), (1, 32, 6.5 * 2)],
-    ids=["64 warps", "16", "8", "4 for both"],
+    [(99, 32, 1 / 0.70), (99, 128, 6.5 / 4), (1, 32, 6.5 * 2)],
+    ids=["64 warps", "16", "4 for both"],
 )
 def test_instructions_take_longer_the_fewer_warps_take_turns(blocks, registers, factor):
     """Two multiprocessors with a cycle a millisecond issue eight instructions in it."""
@@ -104,13 +104,6 @@ def test_instructions_take_longer_the_fewer_warps_take_turns(blocks, registers, 
     few = code._replace(instructions=4)
     found = play(PROGRAM_OF_ONE, chip, codes={"a": few})
     assert found.kernel_seconds == pytest.approx(8e-3), "its bytes take longer"
-
-
-def test_no_kernel_of_a_gpu_ends_at_once():
-    fast = GPU._replace(bytes_per_second=1e12)
-    found, exposed = played(kernel("a", 0), chip=fast)
-    assert found.kernel_seconds == pytest.approx(1.4e-6)
-    assert exposed["all-gather"] == pytest.approx(3 - 1.4e-3 - 2e-3)
 
 
 def test_a_loop_runs_as_often_as_it_says():

@@ -1,11 +1,9 @@
 """The peers train the same model as the paper's, and the script measures a step."""
 
-import functools
 import itertools
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,17 +14,12 @@ SIZES = dict(vocab_size=97, max_seq_len=16, num_layers=2, num_heads=2, embed_dim
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=16", "--batch=2")
 
 
-PEERS = [("sdpa", "float32"), ("transformers", "bfloat16"), ("lstm", "float32")]
+TOKENS = np.random.default_rng(0).integers(0, SIZES["vocab_size"], (3, 16))
 
 
 @pytest.fixture
 def torch():
     return pytest.importorskip("torch")
-
-
-def tokens_of(torch):
-    tokens = np.random.default_rng(0).integers(0, SIZES["vocab_size"], (3, 16))
-    return torch.from_numpy(tokens)
 
 
 def their_state(gpt):
@@ -58,12 +51,11 @@ def test_gpt_has_the_loss_of_transformers_model(torch):
     with torch.no_grad():
         for parameter in gpt.parameters():  # gains of 1 and biases of 0 hide mistakes
             parameter.add_(0.1 * torch.randn_like(parameter))
-    config = transformers.OpenAIGPTConfig(
-        vocab_size=97, n_positions=16, n_layer=2, n_head=2, n_embd=32
-    )
+    sizes = dict(vocab_size=97, n_positions=16, n_layer=2, n_head=2, n_embd=32)
+    config = transformers.OpenAIGPTConfig(**sizes)
     theirs = transformers.OpenAIGPTLMHeadModel(config).double().eval()
     theirs.load_state_dict(their_state(gpt))
-    tokens = tokens_of(torch)
+    tokens = torch.from_numpy(TOKENS)
     with torch.no_grad():
         expected = theirs(input_ids=tokens, labels=tokens).loss
         # Logits alone are rounded to float32. With the erf form of GELU it is 8e-6 off.
@@ -71,7 +63,10 @@ def test_gpt_has_the_loss_of_transformers_model(torch):
         assert float(expected) > 1.0
 
 
-@pytest.mark.parametrize(("name", "dtype"), PEERS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("sdpa", "float32"), ("transformers", "bfloat16"), ("lstm", "float32")],
+)
 def test_peers_train(torch, name, dtype):
     if name == "transformers":
         pytest.importorskip("transformers")
@@ -86,12 +81,6 @@ def test_peers_train(torch, name, dtype):
     assert np.mean(losses[-3:]) < losses[0] - 0.2
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def loss(config, params, tokens):
-    output = language_model.apply(config, params, tokens)
-    return language_model.next_token_nll(config, output, tokens)[:, :-1].mean()
-
-
 def test_the_lstm_is_the_one_that_we_train(torch, tiny_model_config):
     """With the same weights it has the same loss."""
     from benchmarks.peers.torch_peers import LSTM
@@ -102,22 +91,22 @@ def test_the_lstm_is_the_one_that_we_train(torch, tiny_model_config):
     )
     layer, theirs = params["h_0"]["lstm"], LSTM(97, 32, 24, dropout=0.0)
     assert theirs.lstm.bias_ih_l0.tolist() == layer["c_input"]["bias"].tolist()
-    larger = {name: np.array(each["kernel"]).T for name, each in layer.items()}
-    larger["wte"] = 8 * np.array(params["wte"])
+    params["wte"] *= 8
+    pairs = (
+        (params["wte"], theirs.wte),
+        (layer["c_proj"]["kernel"].T, theirs.projection),
+    )
     with torch.no_grad():
-        for name, weight in (
-            ("wte", theirs.wte.weight),
-            ("c_input", theirs.lstm.weight_ih_l0),
-            ("c_hidden", theirs.lstm.weight_hh_l0),
-            ("c_proj", theirs.projection.weight),
-        ):
-            weight.copy_(torch.from_numpy(larger[name]))
-    for name, module in layer.items():
-        module["kernel"] = larger[name].T
-    params["wte"] = larger["wte"]
-    tokens = tokens_of(torch)
-    expected = float(loss(config, params, jnp.asarray(tokens.numpy())))
-    assert theirs(tokens).item() == pytest.approx(expected, abs=1e-5)
+        for array, module in pairs:
+            module.weight.copy_(torch.from_numpy(np.array(array)))
+        for name in ("input", "hidden"):
+            weight = getattr(theirs.lstm, f"weight_{name[0]}h_l0")
+            kernel = np.array(layer[f"c_{name}"]["kernel"]).T
+            weight.copy_(torch.from_numpy(kernel))
+    output = language_model.apply(config, params, TOKENS)
+    losses = language_model.next_token_nll(config, output, TOKENS)[:, :-1]
+    loss = theirs(torch.from_numpy(TOKENS)).item()
+    assert loss == pytest.approx(float(losses.mean()), abs=1e-5)
 
 
 def test_the_lstm_is_compared_with_its_own_peers():

@@ -34,11 +34,10 @@ def devices_of(monkeypatch, number, **attributes):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        *(("TPU v4", 275e12), ("TPU v5 lite", 197e12), ("TPU v5p", 459e12)),
-        ("NVIDIA A100-SXM4-80GB", 312e12),
-        *(("NVIDIA H100 PCIe", 756e12), ("NVIDIA H100 80GB HBM3", 989e12)),
-        *(("NVIDIA H100 NVL", 835e12), ("NVIDIA H200 NVL", 835e12)),
+        *(("TPU v5 lite", 197e12), ("TPU v5p", 459e12)),
+        *(("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA H200 NVL", 835e12)),
         *(("NVIDIA L4", 121e12), ("NVIDIA L40", 181e12), ("NVIDIA L40S", 362e12)),
+        *(("NVIDIA H100 PCIe", 756e12), ("NVIDIA H100 80GB HBM3", 989e12)),
     ],
 )
 def test_peak_flops_is_that_of_the_longest_matching_name(monkeypatch, kind, expected):
@@ -60,13 +59,12 @@ def test_the_likely_rate_is_a_part_of_the_peak_or_measured(monkeypatch):
 
 def test_memory_bytes_is_that_of_the_device_with_the_least(monkeypatch):
     """As where another program uses one of two GPUs."""
-    limits = 80 * 2**30, 3 * 2**30
     devices = [
         SimpleNamespace(memory_stats=lambda limit=limit: {"bytes_limit": limit})
-        for limit in limits
+        for limit in (80, 3)
     ]
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
-    assert memory_bytes() == 3 * 2**30
+    assert memory_bytes() == 3
 
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -95,16 +93,13 @@ def groups(monkeypatch, tmp_path):
         ("0::/\n", {"memory.max": "max"}, MACHINE),
         ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": 3000}, 3000),
         ("0::/a/b\n", {"a/b/memory.max": 2000, "a/memory.max": 3000}, 2000),
-        ("0::/a\n", {"a/memory.max": 2 * MACHINE}, MACHINE),
         # The group's path is the host's, and the container sees its own at the top.
         ("0::/docker/1f\n", {"memory.max": 3000}, 3000),
-        ("4:memory:/docker/1f\n0::/\n", {"memory/memory.limit_in_bytes": 3000}, 3000),
         ("4:cpu,memory:/a\n", {"memory/a/memory.limit_in_bytes": 3000}, 3000),
         ("4:memory:/\n", {"memory/memory.limit_in_bytes": 2**63 - 4096}, MACHINE),
         # Both versions at once; memory may be limited by either.
         ("4:cpu:/a\n0::/a\n", {"unified/a/memory.max": 3000}, 3000),
         ("4:cpu:/a\n", {"memory/a/memory.limit_in_bytes": 3000}, MACHINE),
-        ("", {}, MACHINE),
     ],
 )
 def test_a_container_has_what_its_groups_may_use(groups, listed, limits, expected):

@@ -41,16 +41,15 @@ def test_auto_splits_the_state_of_several_accelerators():
         assert mesh.devices.tolist() == (devices or jax.devices())
 
 
-@pytest.mark.parametrize("devices", [1, 2, 8])
-def test_to_global_batch_splits_every_array_of_a_tree(devices):
-    mesh = make_mesh(devices=jax.devices()[:devices])
+def test_to_global_batch_splits_every_array_of_a_tree():
+    mesh = make_mesh()
     local = Pair(np.arange(48).reshape(16, 3), None)
     batch = to_global_batch(local, mesh)
     assert batch.real_indices is None
     assert batch.tokens.sharding == batch_sharding(mesh)
     np.testing.assert_array_equal(batch.tokens, local.tokens)
     parts = [shard.data for shard in batch.tokens.addressable_shards]
-    for part, rows in zip(parts, np.split(local.tokens, devices), strict=True):
+    for part, rows in zip(parts, np.split(local.tokens, 8), strict=True):
         np.testing.assert_array_equal(part, rows)
 
 

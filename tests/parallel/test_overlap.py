@@ -11,8 +11,7 @@ from gpt1_jax.parallel.exchange import compiler_options
 from gpt1_jax.parallel.mesh import make_mesh
 
 
-@pytest.mark.parametrize("most", [2, 8])
-@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize(("most", "dim"), [(2, 0), (8, 0), (8, 1)])
 def test_each_device_gets_its_part_of_a_sum(monkeypatch, most, dim):
     """As on a TPU, in one kernel of additions or, of many devices, a sum."""
     monkeypatch.setattr(overlap, "_MOST_ADDITIONS", most)
@@ -61,10 +60,7 @@ def test_without_the_module_a_step_is_compiled_as_ever(monkeypatch):
     monkeypatch.setattr(overlap, "_OPTIONS", {"cpu": {"xla_unheard_of": True}})
     monkeypatch.setitem(sys.modules, exchange.OVERLAP, None)
     assert compiler_options(make_mesh("full")) == {}
-
-
-def test_a_module_that_lacks_another_is_no_missing_one(monkeypatch):
     monkeypatch.delitem(sys.modules, exchange.OVERLAP)
-    monkeypatch.setitem(sys.modules, "gpt1_jax.parallel.mesh", None)
+    monkeypatch.setitem(sys.modules, "gpt1_jax.parallel.mesh", None)  # that lacks one
     with pytest.raises(ModuleNotFoundError, match=r"parallel\.mesh"):
         compiler_options(make_mesh("full"))

@@ -5,23 +5,17 @@ import os
 import re
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 from tiny_tasks import finetune_config, write_lines
 
-from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.custom_task import (
     class_weights,
     custom_task,
-    describe_class_weights,
     describe_rows,
 )
-from gpt1_jax.tasks.examples import (
-    check_new_examples,
-    count_training_examples,
-    load_split,
-)
+from gpt1_jax.tasks.examples import check_new_examples, load_split
 from gpt1_jax.tasks.paper_tasks import TASKS, find_task, select_tasks
 from gpt1_jax.tasks.task import Example, Record
 from gpt1_jax.tasks.transforms import targets
@@ -87,28 +81,16 @@ def test_tasks_of_scores_learn_them_as_configured(score_loss):
     (stsb, rte), _ = select_tasks(config)
     assert stsb.target.score_loss == find_task(config).target.score_loss == score_loss
     assert rte is TASKS["rte"]
-    scored = dict(score_range=(1.0, 5.0), labels=())
-    config = custom_config(head__score_loss=score_loss, **scored)
-    assert custom_task(config).target.score_loss == score_loss
-
-
-def test_find_task_is_the_task_of_a_run():
-    assert find_task(finetune_config("mnli", BASE)) is TASKS["mnli"]
-    config = custom_config()
-    assert find_task(config) == custom_task(config)
-    stranger = dataclasses.replace(finetune_config("mnli", BASE), tasks=("../../x",))
-    with pytest.raises(UserError, match=r"names the task '\.\./\.\./x'; there are"):
-        find_task(stranger)
-
-
-# --- of the user's own ----------------------------------------------------------
+    task = only_task(score_range=(1.0, 5.0), labels=(), head__score_loss=score_loss)
+    assert task.target.score_loss == score_loss
+    assert (task.target.labels, task.target.score_range) == ((), (1.0, 5.0))
+    assert task.metrics == ("pearson",)
 
 
 @pytest.mark.parametrize(
     ("head", "text", "choices", "transform"),
     [
         ("classification", ("a",), (), "single"),
-        ("classification", ("a", "b"), (), "pair"),
         ("similarity", ("a", "b"), (), "similarity"),
         ("multiple_choice", ("a",), ("c", "d"), "multiple_choice"),
         ("multiple_choice", ("a", "b"), ("c",), "multiple_choice"),
@@ -124,15 +106,6 @@ def test_custom_task_has_the_transform_of_its_head(head, text, choices, transfor
     assert resolved == config
 
 
-@pytest.mark.parametrize("head", ["classification", "similarity"])
-def test_custom_task_with_a_score_range_has_scores(head):
-    config = custom_config(head=head, score_range=(1.0, 5.0), labels=())
-    (task,), resolved = select_tasks(config)
-    assert (task.target.labels, task.target.score_range) == ((), (1.0, 5.0))
-    assert task.metrics == ("pearson",)
-    assert resolved == config
-
-
 CHOICES = dict(head="multiple_choice", choices=("c", "d"))
 SCORES = dict(score_range=(0.0, 5.0), labels=())
 
@@ -142,7 +115,6 @@ SCORES = dict(score_range=(0.0, 5.0), labels=())
     [
         (dict(name="mrpc"), r"custom\.name='mrpc' is the name of one "),
         (dict(head=""), "--config.custom.head: classification, multilabel, s"),
-        # columns of the text
         (dict(text=()), r"text=\(\) names 0 columns; .*'classification' takes 1 or 2"),
         (dict(text=(*"abc",)), r"3 columns; .* 1 or 2\. Of more .*template='\{A\} \{B"),
         (dict(head="similarity", text=("a",)), "'similarity' takes 2"),
@@ -150,9 +122,7 @@ SCORES = dict(score_range=(0.0, 5.0), labels=())
         (dict(template="{c}"), r"template='\{c\}' does not go with .*text=\('a', 'b'"),
         (template("{a}", head="similarity"), "makes 1 texts; .*'similarity' takes 2"),
         (template("{label}", labels=()), "label='label' is also a column"),
-        (template("{a", labels=()), r"template='\{a' cannot be read"),
         (template("{a} so {b"), r"cannot be read \(expected '\}' before end.* double"),
-        (template("{a} so b}"), r"cannot be read \(Single '\}' encountered"),
         (template("a ||| {b}"), "each text needs a column in braces"),
         (template("{a} {}"), "each text needs a column in braces"),
         (template("{a.b}"), "each text needs a column in braces, by its name alone"),
@@ -160,7 +130,6 @@ SCORES = dict(score_range=(0.0, 5.0), labels=())
         (template("{a!r}"), "each text needs a column in braces, by its name alone"),
         (dict(choices=("c", "d")), r"choices=\('c', 'd'\) does not go with the head"),
         (dict(head="multiple_choice"), r"choices=\(\) does not go with the head"),
-        # labels or scores
         (dict(labels=("yes",)), r"labels=\('yes',\): there must be at least two"),
         (CHOICES | {"choices": (*"cde",)}, "labels=.* must name each of .*'c', 'd'"),
         (CHOICES | SCORES, "score_range=.* does not go with the head 'multiple_cho"),
@@ -170,23 +139,12 @@ SCORES = dict(score_range=(0.0, 5.0), labels=())
         (dict(positive="maybe"), "'maybe' is none of the labels 'no' and 'yes'"),
         (dict(positive="a", labels=(*"abc",)), "positive='a' is for a classification"),
         (dict(positive="no", head="multilabel"), "positive='no' is for a classificat"),
-        # weights of labels
         (dict(class_weights=(*"123",)), "'1,2,3' has 3 .* of the 2 labels .*'no',"),
         (dict(class_weights=("1", "0")), "has '0', which is not a number above 0"),
-        (dict(class_weights=("1", "inf")), "has 'inf', which is not a number"),
         (dict(class_weights=("no", "yes")), "has 'no', .* give 'balanced', or a num"),
         (SCORES | {"class_weights": ("balanced",)}, "'balanced' does not go with sc"),
         (CHOICES | {"class_weights": ("1", "2")}, "with the head 'multiple_choice'"),
-        # metrics
-        (dict(metrics=("auc",)), "'auc' is not a metric for a task with 2 labels"),
-        (
-            dict(metrics=("f1",), labels=(*"abc",)),
-            "'f1' is .* with 3 labels; .* accuracy",
-        ),
-        (
-            SCORES | {"metrics": ("accuracy",)},
-            "'accuracy' is .* with scores; .* pearson",
-        ),
+        (SCORES | {"metrics": ("accuracy",)}, "'accuracy' is .* scores; .* pearson"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -196,60 +154,19 @@ def test_custom_task_that_does_not_fit_is_refused(overrides, named):
         select_tasks(custom_config("nowhere.csv", **overrides))
 
 
-def made(*labels):
-    return [Example(("a",), (), label, "", "", "") for label in labels]
-
-
-def of_three_labels(function, train, **custom):
-    config = custom_config(labels=("a", "b", "c"), **custom)
-    return function(config.custom, train)
-
-
-def test_balanced_weights_are_those_of_scikit_learn():
-    train = made(0, 0, 0, 1, 2, 2, 2, 2)
-    assert of_three_labels(class_weights, train) is None
-    balanced = of_three_labels(class_weights, train, class_weights=("balanced",))
-    assert balanced.tolist() == pytest.approx([8 / 9, 8 / 3, 8 / 12])
-    given = of_three_labels(class_weights, train, class_weights=("1", "2.5", "3"))
-    assert given.tolist() == [1.0, 2.5, 3.0]
-    # A label may be absent, for example where a few examples are drawn.
-    train = made(0, 2, 2)
-    some = of_three_labels(class_weights, train, class_weights=("balanced",))
-    assert (some[0], some[2]) == pytest.approx((3 / 2, 3 / 4)) and some[1] > 0
-
-
 @pytest.mark.parametrize(
-    ("labels", "custom", "said"),
-    [
-        ((0, 1, *[2] * 5), {}, ""),
-        (
-            (0, 0, 1, *[2] * 6),
-            {},
-            "6 training examples are 'c' and 1 'b'; --config.custom.class_weights="
-            "balanced gives each label the same weight in the loss.",
-        ),
-        (
-            (0, 0, 1),
-            {"class_weights": ("1", "2.5", "3")},
-            "Class weights: 'a' 1, 'b' 2.5, 'c' 3.",
-        ),
-        ((0, 0, 1, *[2] * 6), {**CHOICES, "choices": (*"xyz",)}, ""),
-    ],
+    ("given", "weights"),
+    [(("balanced",), [8 / 9, 8 / 3, 8 / 12]), (("1", "2.5", "3"), [1, 2.5, 3])],
 )
-def test_weights_are_said_and_suggested_for_uneven_labels(labels, custom, said):
-    assert of_three_labels(describe_class_weights, made(*labels), **custom) == said
-
-
-@pytest.mark.parametrize(
-    ("metrics", "custom"),
-    [
-        (("f1", "accuracy"), {}),
-        (("matthews",), {"labels": (*LABELS, "so")}),
-        (("pearson",), SCORES),
-    ],
-)
-def test_custom_task_takes_metrics_that_fit(metrics, custom):
-    assert only_task(metrics=metrics, **custom).metrics == metrics
+def test_balanced_weights_are_those_of_scikit_learn(given, weights):
+    config = custom_config(labels=("a", "b", "c"), class_weights=given).custom
+    train = [
+        Example(("a",), (), label, "", "", "") for label in (0, 0, 0, 1, 2, 2, 2, 2)
+    ]
+    assert class_weights(config, train).tolist() == pytest.approx(weights)
+    assert class_weights(custom_config().custom, train) is None
+    few = class_weights(config, train[:3])  # of labels that are absent too
+    assert np.isfinite(few).all() and (few > 0).all()
 
 
 def test_a_run_with_metrics_that_no_longer_fit_is_opened_but_not_trained():
@@ -257,6 +174,9 @@ def test_a_run_with_metrics_that_no_longer_fit_is_opened_but_not_trained():
     assert find_task(config).metrics == ("pearson", "accuracy")
     with pytest.raises(UserError, match="'pearson' is not a metric for a task with 2"):
         select_tasks(config)
+    stranger = dataclasses.replace(finetune_config("mnli", BASE), tasks=("../../x",))
+    with pytest.raises(UserError, match=r"names the task '\.\./\.\./x'; there are"):
+        find_task(stranger)
 
 
 def test_a_template_makes_texts_of_any_number_of_columns(csv_file):
@@ -288,16 +208,12 @@ def test_a_template_makes_texts_of_any_number_of_columns(csv_file):
 @pytest.mark.parametrize(
     ("labels", "names", "numbers"),
     [
-        (["yes", "no", "yes"], ("no", "yes"), [1, 0, 1]),
         (["yes", None, "", "no"], ("no", "yes"), [1, 0]),
         ([2, 10, 2, 1], ("1", "2", "10"), [1, 2, 1, 0]),
         ([1, "1", 0], ("0", "1"), [1, 1, 0]),
         ([True, False], ("False", "True"), [1, 0]),
-        ([2.0, 1.0], ("1.0", "2.0"), [1, 0]),
-        (["nan", "inf"], ("inf", "nan"), [1, 0]),
         (["+", "-"], ("+", "-"), [0, 1]),
         ([-1, 1, 0], ("-1", "0", "1"), [0, 2, 1]),
-        (["hidden", "shown"], ("hidden", "shown"), [0, 1]),
         ([*range(11)], tuple(map(str, range(11))), [*range(11)]),
     ],
 )
@@ -314,16 +230,13 @@ def test_labels_are_those_of_the_training_file(training_file, labels, names, num
     ("labels", "message"),
     [
         ((1, "x", 1.0), ":3: label '1.0' looks like '1' of .*train.jsonl:1, written"),
-        ((-1, 1, -1.0), ":3: label '-1.0' looks like '-1' of"),
         (("10.", 1, 10), ":3: label '10' looks like '10.' of"),
         ((False, "x", "false"), ":3: label 'false' looks like 'False' of"),
-        (("TRUE", "x", "True"), ":3: label 'True' looks like 'TRUE' of"),
         (
             ("caf\u00e9", "x", "cafe\u0301"),
             r":3: label 'cafe\\u0301' looks like 'caf\\xe9' of",
         ),
         ((1.0, 2.5, 4.0), r" holds numbers such as 2\.5.*score_range=LOWEST,HIGHEST;"),
-        (("3", "3.80"), r" holds numbers such as 3\.80.*score_range=LOWEST,HIGHEST;"),
         ((1, 1e-7), r" holds numbers such as 1e-07.*score_range=LOWEST,HIGHEST;"),
     ],
 )
@@ -338,19 +251,12 @@ def test_labels_in_doubt_are_refused_unless_they_are_listed(
     assert numbers_of(load_own(task, path)) == [*range(len(labels))]
 
 
-def test_all_labels_written_in_two_ways_are_named_at_once(training_file):
-    path = training_file([*"abcde", "x", *"ABCDE"])
-    first = r"jsonl:7: label 'A' looks like 'a' of .*jsonl:1, .*jsonl:8: label 'B' look"
-    with pytest.raises(UserError, match=rf"{first}.*'C'.* and 2 more, written") as all_:
-        select_tasks(custom_config(path, labels=()))
-    assert "'D'" not in str(all_.value) and "\n" not in str(all_.value)
-
-
 @pytest.mark.parametrize(
     ("labels", "column", "message"),
     [
         (["yes", "yes"], "label", "there must be at least two labels"),
         (["yes"], "gold", r"jsonl:1: there is no column 'gold'"),
+        ([], "label", r"train\.jsonl has no rows"),
         (["b", ["a"]], "label", r"train\.jsonl:2: label \['a'\] is neither"),
     ],
 )
@@ -362,34 +268,12 @@ def test_labels_that_cannot_be_learnt_are_refused(
         select_tasks(custom_config(path, labels=(), label=column))
 
 
-def test_labels_of_bytes_are_refused_not_named_as_python_writes_them(tmp_path):
-    table = {"a": ["1", "2"], "b": ["x", "y"], "label": [b"no", b"yes"]}
-    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "train.parquet")
-    config = custom_config(tmp_path / "train.parquet", labels=())
-    with pytest.raises(UserError, match=r"row 1: label b'no' is neither text nor"):
-        select_tasks(config)
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "message"),
-    [
-        ("", MissingData, r"--config\.data\.train=FILE"),
-        ("train.jsonl", MissingData, "does not exist"),
-        (".", UserError, r"data\.train='.*' is a folder; name a file"),
-    ],
-)
-def test_training_file_that_is_missing_is_refused(tmp_path, name, error, message):
-    with pytest.raises(error, match=message):
-        select_tasks(custom_config(name and tmp_path / name, labels=()))
-
-
 @pytest.mark.parametrize(
     ("names", "label", "message"),
     [
         (["yes", "no"], "maybe", r"\['no', 'yes'\]; name all with .*labels=A,B\.$"),
         ([-1, 1], 0, r"\['-1', '1'\]"),  # a number is not a position
         (["True", "no"], "TRUE", ".*but looks like 'True'; write both alike"),
-        (["True", "no"], " true ", ".*but looks like 'True'; write both alike"),
         (["True", "no"], False, r"\['True', 'no'\]; name"),
     ],
 )
@@ -402,7 +286,7 @@ def test_a_label_that_the_training_file_lacks_is_refused(
         load_own(task, training_file([label]), "dev")
 
 
-@pytest.mark.parametrize("withheld", ["-", "hidden", -1])
+@pytest.mark.parametrize("withheld", ["hidden", -1])
 def test_a_withheld_label_is_marked_by_a_value_that_is_no_label(withheld):
     def label(**custom):
         task = custom_task(custom_config(**custom))
@@ -428,11 +312,6 @@ def test_columns_of_choices_name_the_labels():
     assert task.target.labels == resolved.custom.labels == ("c", "d")
 
 
-def test_a_regression_has_any_range_of_scores():
-    scored = dict(score_range=(0.0, 1e6), labels=())
-    assert custom_task(custom_config(head__score_loss="regression", **scored))
-
-
 # --- rows as people have them ---------------------------------------------------
 
 
@@ -443,12 +322,8 @@ def test_blanks_around_columns_and_labels_mean_nothing(csv_file):
     assert numbers_of(load_own(task, path)) == [1, 1, 0]
 
 
-EMPTY = ("", " ", "null", "NaN")
-
-
-@pytest.mark.parametrize("empty", EMPTY)
-def test_empty_rows_are_refused_by_line_or_passed_over(tmp_path, caplog, empty):
-    cell = empty if empty[:1] in ("n", "N") else f'"{empty}"'
+@pytest.mark.parametrize("cell", ['" "', "null", "NaN"])
+def test_empty_rows_are_refused_by_line_or_passed_over(tmp_path, caplog, cell):
     rows = ['"one"', cell, '"two"', cell]
     path = tmp_path / "train.jsonl"
     path.write_text("".join(f'{{"text": {c}, "label": "x"}}\n' for c in rows))
@@ -471,18 +346,6 @@ def test_one_empty_column_of_several_is_an_empty_piece(csv_file, how):
         load_own(task, path)
     found = load_own(task, path, skip_empty=True)
     assert [each.text for each in found] == [("", "Poe"), ("Raven", "")]
-    if "template" in how:
-        texts = [task.inputs.format_text(each) for each in found]
-        assert texts == [(" by Poe",), ("Raven by ",)]
-
-
-def test_a_configuration_may_pass_empty_rows_over(csv_file):
-    """From the key to the examples."""
-    path = csv_file("text,label\none,no\n,yes\ntwo,yes\nthree,no\n")
-    config = custom_config(path, text=("text",), labels=())
-    data = dataclasses.replace(config.data, skip_empty=True, dev_fraction=0.5)
-    (task,), config = select_tasks(dataclasses.replace(config, data=data))
-    assert count_training_examples(task, config.data) == 2
 
 
 # --- several labels a row -------------------------------------------------------
@@ -497,11 +360,9 @@ def several(train="", **overrides):
 @pytest.mark.parametrize(
     ("cell", "labels"),
     [
-        ("x", (1,)),
         ("x|b", (0, 1)),
         (" b | x |", (0, 1)),
         ("x|x", (1,)),
-        (["x", "b"], (0, 1)),
         ('["b"]', (0,)),
         ("[]", ()),
         ([], ()),
@@ -535,9 +396,6 @@ def test_several_labels_that_cannot_be_read_are_refused(training_file, cell, mes
         load_own(task, training_file([cell]))
 
 
-# --- of two labels, the one that F1 is about ------------------------------------
-
-
 @pytest.mark.parametrize(
     ("labels", "custom", "positive"),
     [
@@ -545,10 +403,8 @@ def test_several_labels_that_cannot_be_read_are_refused(training_file, cell, mes
         (["b", "a", "a"], {}, "b"),
         (["b", "a"], {}, "b"),
         (["b", "a", "b"], {"positive": "b"}, "b"),
-        (["b", "a", "b"], {"labels": ("b", "a")}, "a"),
         ([0, 0, 1], {"labels": ("b", "a")}, "a"),
         (["a", "b", "a", "?"], {"labels": ("b", "a")}, "b"),
-        (["b", "a", "b"], {"head": "similarity"}, "a"),
     ],
 )
 def test_the_positive_class_is_the_rarer_unless_it_is_named(
@@ -578,7 +434,7 @@ def test_a_run_without_a_positive_class_has_f1_of_its_second_label(tmp_path):
 # --- lines on labels and held-out rows ------------------------------------------
 
 
-def described(train, dev=(0, 0, 1), data=(), **custom):
+def described(train, dev=(0, 0, 1), **custom):
     """The lines on training and dev examples with these label numbers."""
     config = custom_config("tickets.csv", **custom)
     task = custom_task(config)
@@ -586,7 +442,7 @@ def described(train, dev=(0, 0, 1), data=(), **custom):
         name: EncodedExamples.collect([], [], targets(task, labels), [])
         for name, labels in (("train", train), ("dev", dev))
     }
-    return describe_rows(task, dataclasses.replace(config.data, **dict(data)), splits)
+    return describe_rows(task, config.data, splits)
 
 
 def test_labels_are_shown_with_their_counts():
@@ -594,8 +450,6 @@ def test_labels_are_shown_with_their_counts():
         "Labels, training + dev: 'no' 1,200 + 2, 'yes' 20 + 1. F1 is of 'no' "
         "(--config.custom.positive)."
     ]
-    three = described([0, 1, 2] * 10, labels=("c", "a", "b"))
-    assert three == ["Labels, training + dev: 'c' 10 + 2, 'a' 10 + 1, 'b' 10 + 0."]
     several = described([(0, 1), (1,)] * 10 + [()], dev=[()], head="multilabel")
     assert several == [
         "Labels, training + dev: 'no' 10 + 0, 'yes' 20 + 0. Without any: 1 + 1."
@@ -611,7 +465,6 @@ def test_labels_are_shown_with_their_counts():
     [
         (LABELS, [9, 10], "labels with fewer than 10 training examples, .*: 'no' 9."),
         (("a b", "A B", "c"), [10] * 3, "labels 'a b' and 'A B' differ only in case,"),
-        (("a b", "aB", "c"), [10] * 3, "labels 'a b' and 'aB' differ only in"),
         (("a b", "a  b", "c"), [10] * 3, "labels 'a b' and 'a  b' differ only in"),
         (
             ("1", "2", "1.0"),
@@ -623,11 +476,3 @@ def test_labels_are_shown_with_their_counts():
 def test_labels_that_are_few_or_hardly_two_are_warned_of(labels, counts, warning):
     _, said = described(np.repeat(range(len(labels)), counts), labels=labels)
     assert re.match(f"WARNING: .*{warning}", said)
-
-
-def test_held_out_rows_are_said():
-    held_out = "Held out of tickets.csv as the dev split"
-    first, *_ = described([0, 1] * 10, data={"dev_fraction": 0.1})
-    assert first.startswith(f"{held_out}: 3 rows, chosen by text and label, the same")
-    first, *_ = described([0, 1] * 10, data={"folds": 5, "fold": 2})
-    assert first.startswith(f"{held_out} (fold 2 of 5): 3 rows, chosen by text and")

@@ -4,7 +4,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -112,11 +111,12 @@ def test_what_is_undefined_is_zero_without_warning(name, predictions, labels):
 def test_predictions_get_metrics_and_confusion():
     result = evaluate(CLASSES, PREDICTED, TRUE)
     assert list(result) == ["n", "matthews", "f1", "accuracy", "confusion"]
-    assert result["n"] == 10
-    assert result["accuracy"] == 0.7
+    assert (result["n"], result["accuracy"]) == (10, 0.7)
     assert result["f1"] == pytest.approx(2 / 3)
     assert result["confusion"] == [[4, 2], [1, 3]]  # rows are the true labels
     assert json.loads(json.dumps(result)) == result
+    result = evaluate(TASKS["mnli"], np.array([2, 2]), [0, 2], ["matched"] * 2)
+    assert result["confusion"] == [[0, 0, 1], [0, 0, 0], [0, 0, 1]], "1 does not occur"
 
 
 def test_each_named_subset_is_scored():
@@ -132,16 +132,7 @@ def test_each_named_subset_is_scored():
     assert (result["n"], result["accuracy"]) == (10, 0.7)
     # Examples of no subset count in the whole only.
     result = evaluate(CLASSES, [1, 0, 1], [1, 0, 0], ["high", "", ""])
-    assert [(name, each["n"]) for name, each in result["subsets"].items()] == [
-        ("high", 1)
-    ]
-    assert result["n"] == 3
-
-
-def test_confusion_has_a_row_for_labels_that_do_not_occur():
-    result = evaluate(TASKS["mnli"], np.array([2, 2]), [0, 2], ["matched"] * 2)
-    assert result["confusion"] == [[0, 0, 1], [0, 0, 0], [0, 0, 1]]
-    assert evaluate(CLASSES, [1], [1])["confusion"] == [[0, 0], [0, 1]]
+    assert list(result["subsets"]) == ["high"] and result["n"] == 3
 
 
 def test_scores_are_correlated_without_accuracy_or_confusion():
@@ -158,7 +149,6 @@ def test_scores_are_correlated_without_accuracy_or_confusion():
     [
         (CLASSES, [0, 1, 1], [None, 1, None], "^2 of 3 examples of Made-up have no l"),
         (CLASSES, np.array([], int), [], "no examples of Made-up"),
-        (CLASSES, [0], [0, 1], r"predictions are of shape \(1,\), not \(2,\)"),
         (CLASSES, [[0], [1]], [0, 1], r"predictions are of shape .*, not \(2,\)"),
         (SCORES, [1.0, math.nan], [1.0, 2.0], "of the predictions, nan is not finite"),
     ],
@@ -177,6 +167,8 @@ def test_majority_is_of_the_training_labels():
     assert result["confusion"] == [[0, 3], [0, 1]]
     parts = {name: each["accuracy"] for name, each in result["subsets"].items()}
     assert parts == {"a": 0.0, "b": 0.5}
+    constant = majority(SCORES, [1.0, 4.0], [0.0, 3.0])
+    assert constant == {"n": 2, "pearson": 0.0, "spearman": 0.0}
     tie = majority(CLASSES, [1, 0, 1, 0], [0])
     assert tie["accuracy"] == 1.0 and "subsets" not in tie, "the lowest label"
 
@@ -194,11 +186,6 @@ def test_the_frequencies_of_labels_have_a_loss():
     assert label_entropy(SCORES, examples([2.5])) is None
 
 
-def test_majority_of_scores_correlates_with_nothing():
-    result = majority(SCORES, [1.0, 4.0], [0.0, 3.0])
-    assert result == {"n": 2, "pearson": 0.0, "spearman": 0.0}
-
-
 def test_metrics_do_not_load_jax():
     code = "import sys, gpt1_jax.tasks.metrics; print('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -208,7 +195,7 @@ def test_metrics_do_not_load_jax():
 # --- thresholds and standard errors ---------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_no_threshold_has_a_better_matthews_correlation(seed):
     rng = np.random.default_rng(seed)
     labels = np.array([0, 1, *rng.integers(0, 2, 30)])
@@ -283,7 +270,7 @@ def test_a_bag_of_words_that_can_learn_nothing_has_no_score(train):
     assert fit_bag_of_words(TASKS["copa"], texts(CLASSES, WORDS)) is None  # choices
 
 
-def test_baselines_of_several_labels_answer_each():
+def test_baselines_are_as_sure_as_labels_are_frequent():
     task = own_task("fun", "dull", "always", multilabel=True, metrics=("micro_f1",))
     pairs = [("fun fun", (0, 2)), ("dull", (1, 2)), ("fun dull", (0, 1, 2)), ("", (2,))]
     train, dev = texts(task, pairs * 9), texts(task, pairs[:2])
@@ -292,10 +279,6 @@ def test_baselines_of_several_labels_answer_each():
     found = majority_baseline(task, train, dev)  # half have each of the first two
     assert found["micro_f1"] == pytest.approx(2 * 4 / (4 + 6))
     assert found["log_loss"] == pytest.approx(2 / 3 * math.log(2))
-    assert label_entropy(task, train) == pytest.approx(2 / 3 * math.log(2))
-
-
-def test_the_majority_is_as_sure_as_labels_are_frequent():
     task = own_task("a", "b", metrics=("log_loss",))
     found = majority_baseline(task, examples([0, 0, 0, 1]), examples([0, 1]))
     by_hand = -(math.log(0.75) + math.log(0.25)) / 2
@@ -405,8 +388,6 @@ def test_f1_is_of_the_positive_label_in_score_interval_and_baseline():
     half = np.array([0, 0, 0, 1, 1] + [1] * 95)
     found = score_in_full(task, examples(labels), half, shares)
     assert found["f1"] == found["labels"]["abusive"]["f1"] == pytest.approx(6 / 8)
-    low, high = found["intervals"]["f1"]
-    assert low < 6 / 8 < high
 
 
 def test_labels_that_are_numbers_correlate_by_their_values():
@@ -448,9 +429,6 @@ def test_several_labels_an_example_are_scored_by_label():
         "intervals": 0,
     }
     assert "confusion" not in found
-    none = np.zeros((4, 3), bool)
-    found = score_in_full(task, examples([()] * 4), none, probabilities)
-    assert found["micro_f1"] == found["macro_f1"] == 0
 
 
 @pytest.mark.parametrize("metric", ["macro_f1", "balanced_accuracy", "matthews", "f1"])
@@ -489,14 +467,6 @@ def test_intervals_of_losses_are_those_of_a_mean():
     assert interval("log_loss", probabilities, labels) == pytest.approx(expected, 1e-3)
     assert not METRICS["log_loss"].highest_is_best
     assert not METRICS["brier"].highest_is_best
-
-
-def test_intervals_of_a_large_split_take_seconds():
-    probabilities, predictions, labels = drawn(20, n=100_000)
-    task = own_task(*map(str, range(100, 120)))
-    began = time.perf_counter()
-    score_in_full(task, examples(labels.tolist()), predictions, probabilities)
-    assert time.perf_counter() - began < 60
 
 
 def test_the_calibration_error_is_that_by_hand():

@@ -7,7 +7,7 @@ import pytest
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.task import Inputs, Published, Record, Target, Task
+from gpt1_jax.tasks.task import Record
 
 PAIR = {"premise": "A dog runs.", "hypothesis": "An animal moves.", "label": 0}
 CHOICE = {
@@ -39,21 +39,9 @@ def without(columns, name):
     return {key: value for key, value in columns.items() if key != name}
 
 
-# --- labels ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("label", "number"),
-    [
-        (0, 0),
-        (2, 2),
-        ("1", 1),
-        (" 1", 1),
-        ("neutral", 1),
-        (2.0, 2),
-        ("2.0", 2),
-        (True, 1),
-    ],
+    [(0, 0), (2, 2), (" 1", 1), ("neutral", 1), (2.0, 2), ("2.0", 2), (True, 1)],
 )
 def test_label_is_a_number_or_a_name(label, number):
     assert example("snli", {**PAIR, "label": label}).label == number
@@ -64,9 +52,7 @@ def test_label_name_comes_before_the_number():
     assert example("story_cloze", {**STORY, "label": 1}).label == 1
 
 
-@pytest.mark.parametrize(
-    "label", [3, -2, "3", "maybe", 0.5, "0.5", [1], "Neutral", math.inf]
-)
+@pytest.mark.parametrize("label", [3, -2, "maybe", "0.5", [1], "Neutral", math.inf])
 def test_label_out_of_range_is_refused(label):
     with pytest.raises(
         ValueError, match=r"file\.tsv:3: label .* is neither one of"
@@ -97,13 +83,15 @@ def test_score_is_a_number(value, score):
     label = example("stsb", {**STSB, "label": value}).label
     assert label == score
     assert isinstance(label, float)
+    withheld = {**STSB, "label": -1.0}
+    assert example("stsb", withheld, needs_label=False).label is None
 
 
 @pytest.mark.parametrize(
     "value",
     [
-        *(5.1, -0.5, "high", "nan", math.inf, -math.inf, [1], "1_0.5", "٣", True),
-        *(10**400, json.loads("[" * 300 + "]" * 300)),
+        *(5.1, -0.5, "nan", math.inf, True, 10**400),
+        json.loads("[" * 300 + "]" * 300),
     ],
     ids=lambda value: f"{value!r:.20}",
 )
@@ -113,31 +101,20 @@ def test_score_out_of_range_is_refused(value):
     assert len(str(no.value)) < 300
 
 
-def test_score_of_minus_one_is_withheld():
-    withheld = {**STSB, "label": -1.0}
-    assert example("stsb", withheld, needs_label=False).label is None
-
-
 @pytest.mark.parametrize(
     ("columns", "id"),
     [
         ({"idx": 3, "id": "a", "index": 5}, "3"),
         ({"id": "a", "index": 5}, "a"),
-        ({"index": "5"}, "5"),
         ({"idx": None}, ""),
         ({}, ""),
     ],
+    ids=str,
 )
 def test_id_comes_from_the_first_id_column(columns, id):
     assert example("snli", {**PAIR, **columns}).id == id
-
-
-def test_id_that_is_a_list_is_refused():
     with pytest.raises(UserError, match=r"file\.tsv:3: the id \[1\] is neither text"):
         example("snli", {**PAIR, "idx": [1]})
-
-
-# --- texts and choices ----------------------------------------------------------
 
 
 def test_texts_and_choices_are_in_the_order_of_the_task():
@@ -145,24 +122,15 @@ def test_texts_and_choices_are_in_the_order_of_the_task():
     assert made.text == ("The glass fell.", "What happened as a result?")
     assert made.choices == ("It broke.", "It sang.")
     assert (made.label, made.id, made.where) == (1, "12", "file.tsv:3")
-    assert example("copa", CHOICE).id == ""
-    assert example("snli", PAIR).choices == ()
-
-
-def test_wording_replaces_only_what_it_knows():
-    assert example("copa", {**CHOICE, "question": "cause"}).text[1] == (
-        "What was the cause of this?"
-    )
     assert example("copa", {**CHOICE, "question": "Why?"}).text[1] == "Why?"
+    assert example("snli", PAIR).choices == ()
+    empty = {"question1": "", "question2": "Why?", "label": 0}
+    assert example("qqp", empty).text == ("", "Why?"), "where the task says so"
 
 
 @pytest.mark.parametrize(
     ("name", "columns", "column"),
-    [
-        ("snli", PAIR, "hypothesis"),
-        ("copa", CHOICE, "choice2"),
-        ("race", RACE, "options"),
-    ],
+    [("snli", PAIR, "hypothesis"), ("copa", CHOICE, "choice2")],
 )
 def test_missing_column_is_named_beside_the_others(name, columns, column):
     with pytest.raises(ValueError, match=f"file.tsv:3: .* no column '{column}'") as no:
@@ -181,11 +149,9 @@ BASES = {"snli": PAIR, "copa": CHOICE, "race": RACE, "story_cloze": STORY}
         ("copa", "choice1", "\u00ad\x00\ufeff", "the text .*'choice1' is empty"),
         ("story_cloze", "endings", ["Wet.", ""], "the text .*'endings' is empty"),
         ("snli", "premise", None, "column 'premise' holds None, not text"),
-        ("snli", "premise", ["a"], r"column 'premise' holds \['a'\], not text"),
         ("copa", "choice1", b"bytes", "column 'choice1' holds b'bytes', not"),
-        ("race", "options", "red", "column 'options' holds .*, not a list of 4 texts"),
+        ("race", "options", "blue", "column 'options' .*, not a list of 4 texts"),
         ("race", "options", ["red"], "column 'options' .*, not a list of 4 texts"),
-        ("race", "options", None, "column 'options' holds .*, not a list of 4 texts"),
         ("race", "options", [*"abcde"], "column 'options' .*, not a list of 4 texts"),
     ],
 )
@@ -194,22 +160,12 @@ def test_what_is_no_text_is_refused(name, column, value, problem):
         example(name, {**BASES[name], column: value})
 
 
-def test_text_may_be_empty_where_the_task_says_so():
-    assert example("race", {**RACE, "question": ""}).text[1] == ""
-    columns = {"question1": "", "question2": "Why?", "label": 0}
-    assert example("qqp", columns).text == ("", "Why?")
-
-
-# --- subsets --------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("example_id", "subset"),
     [
         ("high/7.txt", "high"),
         ("middle/7.txt", "middle"),
         ("high7.txt", "high"),  # as RACE itself and TFDS write it
-        ("middle7.txt", "middle"),
         ("7.txt", ""),
     ],
 )
@@ -219,18 +175,4 @@ def test_subset_is_the_first_part_of_its_column(example_id, subset):
 
 def test_subset_of_the_record_comes_first():
     assert example("race", RACE, subset="middle").subset == "middle"
-    assert example("mnli", PAIR, subset="mismatched").subset == "mismatched"
     assert example("mnli", PAIR).subset == ""
-
-
-def test_subset_of_a_task_of_the_users_own():
-    task = Task(
-        name="own",
-        title="Own",
-        inputs=Inputs(transform="single", text=("text",)),
-        target=Target(labels=("no", "yes")),
-        metrics=("accuracy",),
-        published=Published(subset_column="group"),
-    )
-    record = Record({"text": "Well.", "label": "yes", "group": "news/4"}, "file:1")
-    assert task.check_record(record, needs_label=True).subset == "news"
