@@ -54,17 +54,6 @@ def windows_and_model(pretrained):
     return list(word_windows(words, explore._READING, model.config, newline)), model
 
 
-def test_a_text_in_windows_is_joined(windows_and_model):
-    windows, model = windows_and_model
-    ids, spans = joined(windows)
-    assert len(windows) > 2
-    lines = [model.tokenizer.encode(line) for line in TEXT.split("\n")]
-    newline = model.tokenizer.newline_id
-    assert ids == [token for line in lines for token in (newline, *line)]
-    words = [model.tokenizer.encode(word) for word in TEXT.split()]
-    assert [ids[first:stop] for first, stop in spans] == words
-
-
 def test_what_is_inside_is_what_the_model_does(windows_and_model):
     """In the first window, all is that of the functions for notebooks."""
     windows, model = windows_and_model
@@ -91,11 +80,15 @@ def test_what_is_inside_is_what_the_model_does(windows_and_model):
     np.testing.assert_allclose(there[..., 0], attention.max(-1), atol=1e-6)
 
 
-def test_positions_go_on_from_window_to_window(windows_and_model):
+def test_tokens_and_positions_go_on_from_window_to_window(windows_and_model):
     windows, model = windows_and_model
-    ids, _ = joined(windows)
+    ids, spans = joined(windows)
+    newline, encode = model.tokenizer.newline_id, model.tokenizer.encode
+    lines = [(newline, *encode(line)) for line in TEXT.split("\n")]
+    assert len(windows) > 2 and ids == [token for line in lines for token in line]
+    words = [ids[first:stop] for first, stop in spans]
+    assert words == [encode(word) for word in TEXT.split()]
     inside = look_inside(model.config, model.params, 300, windows)
-    assert inside.expected_ids.shape == (len(ids), 10)
     assert inside.sources.shape == (*model.attention("a").shape[:2], len(ids), 8)
     places = np.arange(len(ids))[:, None]
     used = inside.weights > 0
@@ -104,8 +97,7 @@ def test_positions_go_on_from_window_to_window(windows_and_model):
     assert (inside.sources >= inside.begins[:, None])[used].all()
     assert (places.flat - inside.begins).max() < model.config.max_seq_len
     assert inside.begins[-1] == len(ids) - len(windows[-1].ids) > 0
-    depth = model.config.depth + 1
-    assert inside.similarity.shape == (depth, depth)
+    assert inside.similarity.shape == (model.config.depth + 1,) * 2
     np.testing.assert_allclose(np.diag(inside.similarity), 1, rtol=1e-5)
 
 
@@ -136,19 +128,17 @@ def test_the_page_has_the_numbers_of_the_model(pretrained, pretrained_lstm, tmp_
             assert spelled.removesuffix("·") in (text, "▁", "↵")
             assert prob == pytest.approx(share, abs=1e-4)
     assert [run["layers"] for run in data["runs"]] == [1, 0]
-    assert [run["numStates"] for run in data["runs"]] == [2, 2]
 
 
-def test_tokens_are_told_apart(pretrained):
+def test_a_token_that_does_not_end_a_word_has_a_dot(pretrained):
+    """Unless tokens mark where words begin."""
     tokenizer = gpt1_jax.load(str(pretrained)).tokenizer
-    ids = tokenizer.encode("walked")
-    shown = [explore.token_text(tokenizer, token) for token in ids]
-    assert "".join(each.removesuffix("·") for each in shown) == "walked"
-    assert [each.endswith("·") for each in shown] == [True] * (len(ids) - 1) + [False]
-    assert explore.token_text(tokenizer, tokenizer.newline_id) == "↵"
+    *inside, last = [
+        explore.token_text(tokenizer, token) for token in tokenizer.encode("walked")
+    ]
+    assert inside and all(text.endswith("·") for text in inside)
+    assert "".join([*inside, last]).replace("·", "") == "walked" and last[-1] != "·"
 
-
-def test_tokens_that_mark_where_words_begin_have_no_dot():
     class Beginnings(Numbers):
         marks_word_ends = False
 
@@ -204,7 +194,6 @@ def test_a_page_of_the_paper_s_size_is_no_larger_than_promised():
         ({"text": " \n"}, "config.text is empty"),
         ({"text": "a " * 1001}, "config.text has 1,001 words; a page shows up to"),
         ({"text": "a \x00 b"}, "nothing is left of"),
-        ({"step": "milestones"}, "holds no milestone"),
         ({"runs": "run,run"}, "names a run twice"),
         ({"output": "page.txt"}, r"must end in \.html"),
     ],
