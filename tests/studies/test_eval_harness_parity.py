@@ -4,9 +4,8 @@ import copy
 import random
 
 import pytest
-from tiny_run import load_config
+from tiny_run import job_config
 
-from gpt1_jax import config as config_lib
 from gpt1_jax.jobs import convert
 
 for package in ("lm_eval", "torch", "transformers", "accelerate"):
@@ -18,9 +17,9 @@ WORDS = ("abcd", "the", "of.", "Efgh,", "and", '"Jj', "ab-cd", "9", "été", "a\
 
 @pytest.fixture(scope="module")
 def exported(pretrained, tmp_path_factory):
-    config = load_config("huggingface", "convert", init_from=str(pretrained))
+    config = job_config("convert", "huggingface", init_from=str(pretrained))
     folder = tmp_path_factory.mktemp("exported") / "folder"
-    convert.run(config_lib.load(config.to_dict()), str(folder))
+    convert.run(config, str(folder))
     return folder
 
 
