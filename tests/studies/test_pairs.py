@@ -1,32 +1,24 @@
 """BLiMP's paradigms, pairs of one's own, and what is scored of them."""
 
 import dataclasses
+import itertools
 import statistics
 
 import pytest
 from made_up_tasks import prepare_dataset
 from made_up_tokenizer import Characters, shown
+from tiny_run import job_config
 from tiny_tasks import write_lines
 
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.studies.blimp import FIELDS, PARADIGMS, PUBLISHED, TERMS
-from gpt1_jax.studies.config import PairsDataConfig
 from gpt1_jax.studies.pairs import load_pairs, select_pairs
 
 TOKENIZER = Characters()
-DATA = PairsDataConfig(
-    source="official",
-    dir="blimp",
-    files="",
-    sentences=("sentence_good", "sentence_bad"),
-    good="",
-    context="",
-    paradigm="",
-    max_pairs=0,
-)
-OWN = dataclasses.replace(DATA, source="files", dir="", files="pairs.jsonl")
-
-
+OWN = job_config(
+    "minimal_pairs", "custom", init_from="run", data__files="pairs.jsonl"
+).data
+DATA = dataclasses.replace(OWN, source="official", dir="blimp", files="")
 PAIR = {"sentence_good": "a", "sentence_bad": "b"}
 
 
@@ -60,13 +52,8 @@ def test_paradigms_terms_and_fields_are_selected_once():
     assert sum(map(len, selected("blimp").values())) == 67
     assert selected("adjunct_island") == {"island_effects": ["adjunct_island"]}
     assert len(selected("island_effects", "adjunct_island")["island_effects"]) == 8
-    by_field = [
-        name
-        for field in FIELDS
-        for paradigms in selected(field).values()
-        for name in paradigms
-    ]
-    assert sorted(by_field) == sorted(PARADIGMS)
+    by_field = [found for field in FIELDS for found in selected(field).values()]
+    assert sorted(itertools.chain(*by_field)) == sorted(PARADIGMS)
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,15 @@ import math
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
-from drawn import texts
 from tiny_tasks import write_lines
 
 import gpt1_jax
 from gpt1_jax.errors import UserError
-from gpt1_jax.report.study_scores import long_table
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.reading_times import job as reading_times
 from gpt1_jax.studies.reading_times.gain import reading_gain
-from gpt1_jax.studies.reading_times.job import STUDY
 from gpt1_jax.studies.reading_times.words import BEFORE, count_words, normal_word
 
 STORIES = 4
@@ -66,49 +64,44 @@ def predictors_in(folder):
     return read_table(folder / "predictions/run/12/reading_times.csv")
 
 
-def made_up_rows(surprisal, num=400):
-    """Rows of a regression; the times depend on length and frequency alone."""
+def gain_of(surprisal):
+    """The gain of a surprisal, where times depend on length and frequency alone."""
     rng = np.random.default_rng(1)
-    rows = []
-    for number in range(num):
-        length, frequency = float(rng.integers(1, 12)), rng.normal()
-        row = {"story": f"s{number * 5 // num}", "position": number % (num // 5) + 1}
-        row |= {"length": length, "log_frequency": frequency, "left_out": ""}
-        row["time"] = 250 + 8 * length - 12 * frequency + rng.normal(0, 30)
-        row["surprisal"] = float(surprisal(row, rng))
-        rows.append(row)
-    for number, row in enumerate(rows):
+    table = pd.DataFrame({"story": np.repeat(["s0", "s1", "s2", "s3", "s4"], 80)})
+    table["position"] = np.tile(np.arange(1, 81), 5)
+    table["length"] = rng.integers(1, 12, 400).astype(float)
+    table["log_frequency"] = rng.normal(size=400)
+    expected = 250 + 8 * table["length"] - 12 * table["log_frequency"]
+    table["time"] = expected + rng.normal(0, 30, 400)
+    table["surprisal"] = surprisal(table["time"], rng.normal(size=400))
+    for name in ("length", "log_frequency", "surprisal"):
         for back in range(1, BEFORE + 1):
-            inside = row["position"] > back
-            for name in ("length", "log_frequency", "surprisal"):
-                row[f"{name}_{back}"] = rows[number - back][name] if inside else None
-            row["left_out"] = row["left_out"] if inside else "without two words before"
-    return rows
+            table[f"{name}_{back}"] = table.groupby("story")[name].shift(back)
+    is_early = table["position"] <= BEFORE
+    table["left_out"] = np.where(is_early, "without two words before", "")
+    return table[~is_early], reading_gain(table.to_dict("records"), folds=5)
 
 
 def test_the_gain_is_that_of_regressions_written_by_hand():
-    rows = made_up_rows(lambda row, rng: 0.02 * row["time"] + rng.normal())
-    found = reading_gain(rows, folds=5)
-    used = [row for row in rows if row["position"] > BEFORE]
+    table, found = gain_of(lambda time, noise: 0.02 * time + noise)
     base = ["length", "log_frequency", "position"]
     base += [f"{n}_{b}" for n in ("length", "log_frequency") for b in (1, 2)]
     more = [*base, "surprisal", "surprisal_1", "surprisal_2"]
-    times = np.array([row["time"] for row in used])
-    stories = np.array([row["story"] for row in used])
 
     def log_densities(names, story):
-        design = np.array([[1.0, *(row[name] for name in names)] for row in used])
-        fitted, judged = stories != story, stories == story
-        weights, *_ = np.linalg.lstsq(design[fitted], times[fitted])
-        variance = np.mean((times[fitted] - design[fitted] @ weights) ** 2)
-        errors = times[judged] - design[judged] @ weights
+        parts = (table[table["story"] != story], table[table["story"] == story])
+        fitted, judged = (np.column_stack([p[names], np.ones(len(p))]) for p in parts)
+        times, own = (part["time"].to_numpy() for part in parts)
+        weights, *_ = np.linalg.lstsq(fitted, times)
+        variance = np.mean((times - fitted @ weights) ** 2)
+        errors = own - judged @ weights
         return -0.5 * np.log(2 * np.pi * variance) - errors**2 / (2 * variance)
 
     gains = [
         log_densities(more, story) - log_densities(base, story)
-        for story in dict.fromkeys(stories)
+        for story in table["story"].unique()
     ]
-    assert found["n"] == len(used) == 390
+    assert found["n"] == len(table) == 390
     assert found["gain"] == pytest.approx(np.concatenate(gains).mean(), rel=1e-9)
     means = [each.mean() for each in gains]
     assert list(found["by_story"].values()) == pytest.approx(means, rel=1e-9)
@@ -118,14 +111,14 @@ def test_the_gain_is_that_of_regressions_written_by_hand():
 
 
 def test_noise_gains_nothing_and_the_time_itself_says_all():
-    noise = reading_gain(made_up_rows(lambda row, rng: rng.normal()), folds=5)
+    table, noise = gain_of(lambda time, noise: noise)
     assert noise["gain"] < 0.005
-    rows = made_up_rows(lambda row, rng: row["time"])
-    itself = reading_gain(rows, folds=5)
+    _, itself = gain_of(lambda time, noise: time)
     assert itself["r2_with"] > 0.99 > itself["r2_without"]
     assert itself["gain"] > 1
+    rows = table[table["story"] == "s0"].to_dict("records")
     with pytest.raises(UserError, match=r"of 1 stories are left .* need two stories"):
-        reading_gain([row for row in rows if row["story"] == "s0"], folds=5)
+        reading_gain(rows, folds=5)
 
 
 def test_surprisal_is_that_of_the_words_in_their_stories(pretrained, gain, tmp_path):
@@ -141,6 +134,11 @@ def test_surprisal_is_that_of_the_words_in_their_stories(pretrained, gain, tmp_p
         assert own[0]["surprisal_1"] == own[1]["surprisal_2"] == ""
     assert scores["n"] == sum(not row["left_out"] for row in rows)
     assert rows[70]["left_out"] == "no time"
+    table = (tmp_path / "out" / "results.md").read_text()
+    gained, error = 1000 * scores["gain"], 1000 * scores["gain_error"]
+    assert f"| gain x 1000 | {scores['n']} | {gained:.2f} ± {error:.2f} |" in table
+    for name, key in (("without", "r2_without"), ("with surprisal", "r2_with")):
+        assert f"| R² x 100, {name} | {scores['n']} | {100 * scores[key]:.2f}" in table
     assert (tmp_path / "out" / "plots" / "reading_times.png").stat().st_size > 5000
 
 
@@ -158,21 +156,6 @@ def test_rows_are_in_the_order_of_positions_and_null_is_no_time(gain, table, tmp
     after = gain(to="shuffled", data__times=str(lines))
     assert after["n"] == before["n"]
     assert after["gain"] == pytest.approx(before["gain"], abs=1e-9)
-
-
-def test_the_table_has_a_line_for_each_measure_and_a_column_for_each_step():
-    scores = {"gain": 0.5, "gain_error": 0.25, "r2_without": 0.125, "r2_with": 0.25}
-    scores |= {"n": 9, "by_story": {"one": 0.25, "two": 0.75}}
-    checkpoint = {"step": 8, "tasks": {"reading_times": scores}}
-    run = {"init_from": "runs/a", "kind": "lstm", "checkpoints": [checkpoint]}
-    table = long_table([run], STUDY.rows)
-    assert STUDY.table(table, None).splitlines()[2:5] == [
-        "| gain x 1000 | 9 | 500.00 ± 250.00 |",
-        "| R² x 100, without | 9 | 12.50 |",
-        "| R² x 100, with surprisal | 9 | 25.00 |",
-    ]
-    (axes,) = STUDY.figure(table).axes
-    assert texts(axes.get_yticklabels()) == ["all stories", "one", "two"]
 
 
 def test_a_baseline_that_reads_otherwise_has_the_frequencies_of_the_run(

@@ -7,31 +7,14 @@ import os
 import re
 import shutil
 
+import broken_copies as copies
 import pytest
-from broken_copies import (
-    EXPORTS,
-    FILES,
-    LOSSES,
-    NOTHING,
-    RUNS,
-    TABLE,
-    TRAINING,
-    edit_json,
-    edit_metadata,
-    edit_table,
-    edits_step,
-    edits_table,
-    read_metadata,
-    removes,
-)
 from etils import epath
-from tiny_run import ROOT, load_config
+from tiny_run import ROOT, job_config
 
-from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.jobs import convert, pretrain
-from gpt1_jax.runs import checkpoint_files
 from gpt1_jax.runs.checkpoint_files import delete_checkpoint
 from gpt1_jax.studies.verify import job as verify
 from gpt1_jax.studies.verify import trajectory
@@ -45,11 +28,7 @@ def made(tiny_config, made_once):
 
     def make(seed):
         config = tiny_config(
-            checkpoint__milestone_steps=STEPS,
-            checkpoint__keep_best=0,
-            eval__sample_tokens=0,
-            log__tensorboard=False,
-            seed=seed,
+            checkpoint__milestone_steps=STEPS, checkpoint__keep_best=0, seed=seed
         )
         name = f"verified_{seed}"
         return made_once(name, lambda folder: pretrain.run(config, str(folder)))
@@ -85,9 +64,8 @@ def check(tmp_path, **overrides):
     """Runs the job on a folder of runs; returns what it wrote."""
     output = tmp_path / "verified.json"
     values = {"runs": str(tmp_path / "run"), "output": str(output), **overrides}
-    config = load_config(None, "verify", **values)
     try:
-        verify.run(config_lib.load(config.to_dict()), "")
+        verify.run(job_config("verify", **values), "")
     finally:
         found = json.loads(output.read_text())["folders"] if output.exists() else []
     return found
@@ -102,8 +80,8 @@ def problems(tmp_path, **overrides):
 
 
 def convert_to(run, folder, target="huggingface", step="milestones"):
-    config = load_config(target, "convert", init_from=str(run), step=step)
-    convert.run(config_lib.load(config.to_dict()), str(folder))
+    config = job_config("convert", target, init_from=str(run), step=step)
+    convert.run(config, str(folder))
 
 
 def test_a_run_is_verified_to_the_bit(run, tmp_path, capsys):
@@ -125,19 +103,6 @@ def test_a_run_is_verified_to_the_bit(run, tmp_path, capsys):
     assert trained == {"from": 4, "to": 8, "bit_for_bit": True, "difference": 0.0}
 
 
-@pytest.fixture
-def broken(made, exported, tmp_path):
-    """`broken(*cases)`: makes a copy in `run` and breaks it in these ways."""
-
-    def make(*cases):
-        source = made if cases[0] in RUNS else exported
-        shutil.copytree(source(3), tmp_path / "run")
-        for case in cases:
-            case.break_it(tmp_path / "run", source(4))
-
-    return make
-
-
 # Ways to break different steps, or different things of one: one copy does for them.
 TOGETHER = (
     *("03 09", "04 23", "06 07 19", "11 26"),
@@ -145,59 +110,39 @@ TOGETHER = (
 )
 
 
-def broken_copies(caught_by):
+def broken_copies():
     """Ways to break a copy, those of `TOGETHER` in one."""
     groups = {}
-    for case in (*RUNS, *EXPORTS):
-        if case.caught_by == caught_by:
-            number = case.name.split()[0]
-            first = next((each for each in TOGETHER if number in each.split()), number)
-            groups.setdefault(first, []).append(case)
-    return pytest.mark.parametrize("cases", groups.values(), ids=groups)
+    for case in (*copies.RUNS, *copies.EXPORTS):
+        number = case.name.split()[0]
+        first = next((each for each in TOGETHER if number in each.split()), number)
+        groups.setdefault(first, []).append(case)
+    for name, cases in groups.items():
+        is_slow = cases[0].caught_by in (copies.TRAINING, copies.NOTHING)
+        marks = [pytest.mark.slow] * is_slow
+        yield pytest.param(cases, id=f"{cases[0].caught_by} {name}", marks=marks)
 
 
-def assert_told(told, cases):
+@pytest.mark.parametrize("cases", [*broken_copies()])
+def test_a_broken_copy_is_found_out(cases, made, exported, tmp_path):
+    """By what must catch it, and by nothing less; a few by nothing."""
+    what, step = cases[0].caught_by, cases[0].retrained_from
+    source = made if cases[0] in copies.RUNS else exported
+    shutil.copytree(source(3), tmp_path / "run")
     for case in cases:
-        assert any(re.search(case.told, line) for line in told), told
-
-
-@broken_copies(FILES)
-def test_a_broken_copy_is_found_out(cases, broken, tmp_path):
-    broken(*cases)
-    assert_told(problems(tmp_path), cases)
-
-
-@broken_copies(LOSSES)
-def test_a_consistent_copy_is_found_out_by_losses(cases, broken, tmp_path):
-    broken(*cases)
-    [told] = problems(tmp_path, losses=99)
-    assert_told([told], cases)
-
-
-@pytest.mark.slow
-@broken_copies(TRAINING)
-def test_a_consistent_copy_is_found_out_by_training(cases, broken, tmp_path):
-    [case] = cases
-    broken(case)
-    assert check(tmp_path, losses=99)[0]["problems"] == []
-    assert_told(problems(tmp_path, retrain_step=case.retrained_from), cases)
-
-
-@broken_copies(TABLE)
-def test_a_consistent_copy_is_found_out_by_a_table(cases, broken, exported, tmp_path):
-    broken(*cases)
-    assert check(tmp_path)[0]["problems"] == []
-    table = str(exported(3) / "trajectory.json")
-    assert_told(problems(tmp_path, table=table), cases)
-
-
-@pytest.mark.slow
-@broken_copies(NOTHING)
-def test_some_copies_are_not_found_out(cases, broken, tmp_path):
-    [case] = cases
-    broken(case)
-    [member] = check(tmp_path, losses=99, retrain_step=case.retrained_from)
-    assert member["problems"] == []
+        case.break_it(tmp_path / "run", source(4))
+    less, enough = {
+        copies.FILES: (None, {}),
+        copies.LOSSES: (None, {"losses": 99}),
+        copies.TRAINING: ({"losses": 99}, {"retrain_step": step}),
+        copies.TABLE: ({}, {"table": str(exported(3) / "trajectory.json")}),
+        copies.NOTHING: ({"losses": 99, "retrain_step": step}, None),
+    }[what]
+    if less is not None:
+        assert check(tmp_path, **less)[0]["problems"] == []
+    if enough is not None:
+        told = "\n".join(problems(tmp_path, **enough))
+        assert [case.name for case in cases if not re.search(case.told, told)] == []
 
 
 def make_pipe(name):
@@ -206,6 +151,10 @@ def make_pipe(name):
         os.mkfifo(folder / name)
 
     return make
+
+
+def lose_digest(metadata):
+    del metadata["params_digest"]
 
 
 def make_endless(name):
@@ -217,20 +166,21 @@ def link_to_a_device(folder, other):
     (folder / "chck_4_steps/config.json").symlink_to("/dev/zero")
 
 
-def drop_digest(run, other):
-    edit_metadata(run, 4, lambda values: values.pop("params_digest"))
-
-
-PIPE = "checkpoints/4/metadata/metadata"
-ENDLESS = "has 4,398,046,511,104 bytes"
-
-
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (removes(*(f"checkpoints/{step}" for step in STEPS)), "it holds no saved step"),
-        (drop_digest, "step 4: was saved without a digest of its parameters"),
-        (make_pipe(PIPE), "metadata/metadata is a pipe, and reading it may never end"),
+        (
+            copies.removes(*(f"checkpoints/{step}" for step in STEPS)),
+            "it holds no saved step",
+        ),
+        (
+            lambda run, _: copies.edit_metadata(run, 4, lose_digest),
+            "step 4: was saved without a digest of its parameters",
+        ),
+        (
+            make_pipe("checkpoints/4/metadata/metadata"),
+            "metadata/metadata is a pipe, and reading it may never end",
+        ),
     ],
 )
 def test_harm_to_a_run_is_found_out(run, tmp_path, harm, told):
@@ -239,25 +189,56 @@ def test_harm_to_a_run_is_found_out(run, tmp_path, harm, told):
     assert told in problem
 
 
+edits = copies.edits_table
+
+
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (
-            edits_table(lambda table: table["steps"]["8"].pop("files")),
-            "chck_8_steps: trajectory.json lists no files of it",
-        ),
-        (edits_table(lambda table: table["steps"].clear()), "lists no exported step"),
-        (edits_step(name="../other"), "is no table of a trajectory"),
-        (edits_step(name="chck_8_steps"), "is no table of a trajectory"),
+        (edits(lambda table: table["steps"]["8"].pop("files")), "lists no files of it"),
+        (edits(lambda table: table["steps"].clear()), "lists no exported step"),
+        (copies.edits_step(name="../other"), "is no table of a trajectory"),
+        (copies.edits_step(name="chck_8_steps"), "is no table of a trajectory"),
         (make_pipe("trajectory.json"), "trajectory.json is a pipe"),
         (link_to_a_device, "config.json is a device"),
-        (make_endless("chck_4_steps/config.json"), ENDLESS),
-        (make_endless("chck_4_steps/model.safetensors"), ENDLESS),
+        (make_endless("chck_4_steps/config.json"), "has 4,398,046,511,104 bytes"),
+        (make_endless("chck_4_steps/model.safetensors"), "has 4,398,046,511,104 bytes"),
     ],
 )
 def test_harm_to_an_export_is_found_out(publish, tmp_path, harm, told):
     harm(tmp_path / "run", None)
     assert told in problems(tmp_path)[0]
+
+
+ODD = [None, True, 7, 10**400, float("nan"), "x", "\ud800", [], {}, [[]], {"a": []}]
+
+
+@pytest.mark.parametrize("odd", ODD, ids="{!r:.9}".format)
+def test_an_odd_value_in_a_table_is_refused_or_does_no_harm(publish, tmp_path, odd):
+    """At each place by itself, and at all those together where it is taken."""
+    file = tmp_path / "run" / "trajectory.json"
+    table = json.loads(file.read_text())
+    said = table["steps"]["4"]
+    places = [(table, key) for key in table if key != "gpt1_jax"]  # says who wrote it
+    places += [(said, key) for key in said]
+    places += [(said["files"], "README.md"), (said["text_read"], "tokens")]
+    taken = []
+    for place, key in places:
+        before, place[key] = place[key], odd
+        file.write_text(json.dumps(table))
+        place[key] = before
+        try:
+            trajectory.read_trajectory(epath.Path(file))
+            taken.append((place, key))
+        except UserError as error:
+            assert "trajectory.json " in str(error) and "\n" not in str(error)
+    refused = {"params_digest", *({"kind", "name"} if odd != "x" else ())}
+    assert refused.isdisjoint(key for _, key in taken)
+    for place, key in taken:
+        place[key] = odd
+    copies.edit_table(tmp_path / "run", lambda values: values.update(table))
+    with contextlib.suppress(UserError):
+        check(tmp_path, table=str(publish))
 
 
 def test_a_milestone_that_was_added_when_the_run_was_past_it_is_not_missing(
@@ -266,8 +247,8 @@ def test_a_milestone_that_was_added_when_the_run_was_past_it_is_not_missing(
     def add(values):
         values["checkpoint"]["milestone_steps"] = [0, 1, 2, 3, 4, 8, 12]
 
-    edit_json(run / "config.json", add)
-    edit_metadata(run, 12, lambda values: add(values["config"]))
+    copies.edit_json(run / "config.json", add)
+    copies.edit_metadata(run, 12, lambda values: add(values["config"]))
     assert check(tmp_path)[0]["problems"] == []
 
 
@@ -314,7 +295,7 @@ def test_an_export_in_openai_s_format_has_the_digests_of_the_training(made, tmp_
     convert_to(made(3), tmp_path / "run", "openai")
     [member] = check(tmp_path)
     assert [row["params_digest"] for row in member["steps"]] == [
-        read_metadata(made(3), step)["params_digest"] for step in STEPS
+        copies.read_metadata(made(3), step)["params_digest"] for step in STEPS
     ]
 
 
@@ -325,7 +306,8 @@ def test_a_digest_can_be_computed_without_this_package(made, exported):
     [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names = {}
     exec(block, names)
-    assert names["params_digest"](file) == read_metadata(made(3), 8)["params_digest"]
+    saved = copies.read_metadata(made(3), 8)
+    assert names["params_digest"](file) == saved["params_digest"]
 
 
 @pytest.mark.parametrize("step", [0, 1, 8])
@@ -343,73 +325,15 @@ def test_a_step_of_an_export_may_lie_alone_under_any_name(
     assert "losses of 0 states and the training after 0 states. All else" in said
 
 
-ODD = [None, True, 7, 10**400, float("nan"), "x", "\ud800", [], {}, [[]], {"a": []}]
-
-
-@pytest.mark.parametrize("odd", ODD, ids="{!r:.9}".format)
-def test_an_odd_value_in_a_table_is_refused_or_does_no_harm(publish, tmp_path, odd):
-    """At each place by itself, and at all those together where it is taken."""
-    file = tmp_path / "run" / "trajectory.json"
-    table = json.loads(file.read_text())
-    said = table["steps"]["4"]
-    places = [(table, key) for key in table if key != "gpt1_jax"]  # says who wrote it
-    places += [(said, key) for key in said]
-    places += [(said["files"], "README.md"), (said["text_read"], "tokens")]
-    taken = []
-    for place, key in places:
-        before, place[key] = place[key], odd
-        file.write_text(json.dumps(table))
-        place[key] = before
-        try:
-            trajectory.read_trajectory(epath.Path(file))
-            taken.append((place, key))
-        except UserError as error:
-            assert "trajectory.json " in str(error) and "\n" not in str(error)
-    refused = {"params_digest", *({"kind", "name"} if odd != "x" else ())}
-    assert refused.isdisjoint(key for _, key in taken)
-    for place, key in taken:
-        place[key] = odd
-    edit_table(tmp_path / "run", lambda values: values.update(table))
-    with contextlib.suppress(UserError):
-        check(tmp_path, table=str(publish))
-
-
-@pytest.mark.parametrize("first", range(0, len(ODD), len(STEPS)))
-def test_odd_metadata_is_wrong(run, tmp_path, first):
-    """Each key by itself is refused, or all that are taken are of no import.
-
-    Each step has an odd value of its own.
-    """
-    wrong = set()
-    for step, odd in zip(STEPS, ODD[first:], strict=False):
-        file = run / f"checkpoints/{step}/metadata/metadata"
-        metadata = json.loads(file.read_text())
-        for key, before in list(metadata.items()):
-            metadata[key] = odd
-            file.write_text(json.dumps(metadata))
-            try:
-                checkpoint_files.read_metadata(epath.Path(run), step)
-                wrong.add(step)
-            except UserError as error:
-                assert "metadata/metadata" in str(error) and "\n" not in str(error)
-                metadata[key] = before
-        digests = metadata["tokenizer"], metadata["params_digest"]
-        assert odd == "x" or odd not in digests
-        edit_metadata(run, step, lambda values, held=metadata: values.update(held))
-    told = problems(tmp_path) if wrong else []
-    lines = [re.match(r"step (\d+): ", line) for line in told]
-    assert {int(line[1]) for line in lines} <= wrong
-
-
 def test_an_endless_configuration_takes_no_time(run, tmp_path):
     """Which all metadata agrees with."""
 
     def change(values):
         values["train"]["num_steps"] = values["model"]["num_layers"] = 2**31 - 1
 
-    edit_json(run / "config.json", change)
+    copies.edit_json(run / "config.json", change)
     for step in STEPS:
-        edit_metadata(run, step, lambda values: change(values["config"]))
+        copies.edit_metadata(run, step, lambda values: change(values["config"]))
     told = problems(tmp_path)
     assert re.match("step 0: The checkpoint in .* holds h_1/attn", told[0])
 
