@@ -113,7 +113,8 @@ def test_each_update_read_what_the_loop_was_fed(fed, text, tokenizer):
                 found += [document(name)[number] for number in numbers]
                 read.update((record["epoch"], name, number) for number in numbers)
             assert found == ids.tolist()
-    assert set(read.values()) == {1} and {epoch for epoch, *_ in read} == {1, 2}
+    assert set(read.values()) == {1}
+    assert min(read)[0] == 1 < max(read)[0]  # epochs
     assert crossing > 0 and document.cache_info().currsize > 5
 
 
