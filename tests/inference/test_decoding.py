@@ -29,11 +29,6 @@ def model(tiny_model_config):
     return tiny_model_config(num_layers=1, max_seq_len=64)
 
 
-@pytest.fixture(scope="module")
-def params(model):
-    return large_params(model)
-
-
 def large_params(model):
     """Large matrices: what comes next depends on all that was read."""
     larger = {"kernel": 10 if model.kind == "transformer" else 4, "wte": 5, "wpe": 5}
@@ -43,6 +38,16 @@ def large_params(model):
     )
 
 
+@pytest.fixture(scope="module")
+def params(model):
+    return large_params(model)
+
+
+def make(model, batch_size=4, round_size=0, stop=None, **values):
+    config = sampling_config(**values)
+    return Decoder(model, VOCAB, config, batch_size, round_size, stop)
+
+
 def continued(decoder, params, prompts, seeds=None):
     """The tokens and log-probabilities of each prompt."""
     seeds = seeds or range(len(prompts))
@@ -50,11 +55,6 @@ def continued(decoder, params, prompts, seeds=None):
     for _ in decoder(params, found):
         pass
     return [(each.tokens, each.log_probs) for each in found]
-
-
-def make(model, batch_size=4, round_size=0, stop=None, **values):
-    config = sampling_config(**values)
-    return Decoder(model, VOCAB, config, batch_size, round_size, stop)
 
 
 def expected_greedy(model, params, prompt, count):
@@ -94,17 +94,15 @@ def test_greedy_tokens_are_the_best_without_a_cache(model, kind, rows):
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype", "how", "rows"),
+    ("kind", "dtype", "rows"),
     [
-        ("transformer", "float32", SAMPLED, 3),
-        ("transformer", "bfloat16", GREEDY, 3),
-        ("transformer", "bfloat16", SAMPLED, IN_LANES),
-        ("lstm", "bfloat16", SAMPLED, 3),
+        ("transformer", "float32", 3),
+        ("transformer", "bfloat16", IN_LANES),
+        ("lstm", "bfloat16", 3),
     ],
-    ids=["float32", "bfloat16", "lanes", "lstm"],
 )
 def test_a_continuation_does_not_depend_on_its_neighbours(
-    model, kind, dtype, how, rows, monkeypatch
+    model, kind, dtype, rows, monkeypatch
 ):
     """They are read 2 or 1 at a time, by their length; some slide on the way.
 
@@ -114,7 +112,7 @@ def test_a_continuation_does_not_depend_on_its_neighbours(
     model = dataclasses.replace(model, kind=kind, dtype=dtype)
     params = large_params(model)
     prepared = decoding.prepare(model, params)
-    decoder = make(model, rows, **{**how, "max_new_tokens": 40})
+    decoder = make(model, rows, **{**SAMPLED, "max_new_tokens": 40})
     together = continued(decoder, prepared, PROMPTS)
     for seed, prompt in enumerate(PROMPTS):
         (alone,) = continued(decoder, prepared, [prompt], [seed])
@@ -129,10 +127,6 @@ def test_tokens_do_not_depend_on_how_many_are_drawn_at_a_time(model, params):
     for size in (1, 5):
         decoder = make(model, round_size=size, **SAMPLED)
         assert continued(decoder, params, PROMPTS[:3]) == whole
-
-
-def test_seeds_differ_and_repeat(model, params):
-    decoder = make(model, **SAMPLED)
     one, other, again = continued(decoder, params, [PROMPTS[0]] * 3, [1, 2, 1])
     assert one == again != other
 

@@ -1,5 +1,7 @@
 """Hidden states as a stream, in few programs; their values: test_parity_decoding."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from tiny_models import drawn_params
@@ -38,6 +40,9 @@ def test_states_do_not_depend_on_how_many_are_computed_together(model, params):
     assert [window for window, _ in one] == windows
     for (_, a), (_, b) in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+    rough = dataclasses.replace(model, dtype="bfloat16")
+    ((_, states),) = Reader(rough, params, (1,))(windows[:1])
+    assert states.dtype == np.float32
 
 
 def test_a_bounded_number_of_windows_is_held(model, params, monkeypatch):
@@ -70,11 +75,3 @@ def test_an_unknown_layer_is_refused(model, params):
     for layer in (3, -1):
         with pytest.raises(ValueError, match=rf"no layer {layer}: .* 0 .* to 2\."):
             Reader(model, params, (0, layer))
-
-
-def test_bfloat16_states_come_as_float32(tiny_model_config, params):
-    model = tiny_model_config(max_seq_len=48, dtype="bfloat16")
-    ((_, states),) = Reader(model, params, (1,))(
-        [ReadingWindow([1, 2, 3], 0, spans=[(0, 3)])]
-    )
-    assert states.dtype == np.float32

@@ -1,6 +1,5 @@
 """Texts of different lengths, together: what is computed is what each alone gives."""
 
-import dataclasses
 import functools
 
 import jax
@@ -24,11 +23,6 @@ LENGTHS = [7, 2, 4]
 @pytest.fixture(scope="module")
 def config(tiny_model_config):
     return tiny_model_config(vocab_size=260, max_seq_len=12)
-
-
-@pytest.fixture(scope="module")
-def lstm(tiny_model_config):
-    return tiny_model_config(vocab_size=260, max_seq_len=12, **LSTM)
 
 
 @pytest.fixture(scope="module")
@@ -106,36 +100,27 @@ def test_texts_together_are_what_each_is_alone(run, edits):
     ("kind", "dtype"), [("transformer", "bfloat16"), ("lstm", "float32")]
 )
 def test_an_edit_that_returns_its_argument_changes_no_bit_beside_padding(
-    config, lstm, params_of, kind, dtype
+    tiny_model_config, params_of, kind, dtype
 ):
     """Of shorter texts; no length of the longest is padded where there may be edits."""
-    model = dataclasses.replace(config if kind == "transformer" else lstm, dtype=dtype)
-    rows = {"one": [*range(7)], "two": [4, 3]}
+    more = LSTM if kind == "lstm" else {}
+    model = tiny_model_config(vocab_size=260, max_seq_len=12, dtype=dtype, **more)
+    rows, seen = {"one": [*range(7)], "two": [4, 3]}, set()
+
+    def same(x):
+        seen.update(x.shape)
+        return x
 
     def run(edits=None):
         arguments = model, params_of(model), rows, ["*"], edits
-        found = forward_ids(*arguments, with_logits=True, few_programs=False)
+        found = forward_ids(*arguments, with_logits=True, few_programs=bool(edits))
         return {"logits": found.logits, **found.recorded}
 
-    clean, found = run(), run({"*": lambda x: x})
+    clean, found = run(), run({"*": same})
+    assert 7 in seen and 8 not in seen
     for name, x in clean.items():
         assert x.dtype == np.float32
         np.testing.assert_array_equal(found[name], x, err_msg=name)
-
-
-def test_edits_do_not_see_the_padding_behind_all_texts(run):
-    seen = {}
-
-    def noted(x, site):
-        seen[site.name] = x.shape, np.shape(site.positions), np.shape(site.words)
-        return x
-
-    run(TEXTS, (), {"h_0/attn/probs": noted, "h_1/out": noted, "wpe": noted})
-    assert seen == {
-        "wpe": ((12, 32), (), ()),
-        "attn/probs": ((3, 2, 7, 7), (3, 7), (3, 7)),
-        "out": ((3, 7, 32), (3, 7), (3, 7)),
-    }
 
 
 def test_other_values_and_texts_of_these_lengths_compile_nothing(config, params_of):
@@ -193,6 +178,13 @@ def test_the_sum_over_tokens_leaves_padding_out(run):
             sum_over_tokens(run(TEXTS, [name]))
 
 
+def test_heads_count_from_the_last_too(run):
+    last, first = (run(TEXTS, (), {"h_0/attn/v": zero(heads=h)}) for h in (-1, 1))
+    np.testing.assert_array_equal(last.logits, first.logits)
+    with pytest.raises(UserError, match="got truth values; give it numbers of heads"):
+        zero(heads=[True, False])
+
+
 class Joined(Characters):
     """A token reaches across the space between words."""
 
@@ -202,7 +194,7 @@ class Joined(Characters):
         return super().encode(text.replace(" ", "_"))
 
 
-def test_texts_that_cannot_be_read_are_refused(config, params_of, tiny, monkeypatch):
+def test_texts_that_cannot_be_read_are_refused(config, params_of, tiny):
     params = params_of(config)
 
     def refused(texts, message, edits=None, tokenizer=TOKENIZER, config=config):
@@ -222,13 +214,3 @@ def test_texts_that_cannot_be_read_are_refused(config, params_of, tiny, monkeypa
     refused(TEXTS, positions, {"h_0/out": add(1.0, positions=[[6], [0], [-8]])})
     words = r"names words, but where they are is not known"
     refused(TEXTS, words, {"h_0/out": zero(words=0)}, Joined())
-
-
-def test_places_are_numbers_not_truth_values():
-    with pytest.raises(UserError, match="got truth values; give it numbers of heads"):
-        zero(heads=[True, False])
-
-
-def test_heads_count_from_the_last_too(run):
-    last, first = (run(TEXTS, (), {"h_0/attn/v": zero(heads=h)}) for h in (-1, 1))
-    np.testing.assert_array_equal(last.logits, first.logits)

@@ -1,6 +1,5 @@
 """Tokens, states and attention maps equal those of transformers' PyTorch model."""
 
-import jax
 import numpy as np
 import pytest
 from tiny_models import sampling_config
@@ -51,57 +50,42 @@ def test_greedy_tokens_equal_those_of_transformers(both):
     assert all(len(set(each.tokens)) > 10 for each in ours)
 
 
-def test_hidden_states_equal_those_of_transformers(both):
-    config, params, model = both
-    tokens = np.random.default_rng(1).integers(0, 211, (2, 40))
-    hidden_states = jax.jit(interventions.hidden_states, static_argnums=0)
-    ours = hidden_states(config, params, tokens)
-    with torch.no_grad():
-        theirs = model(torch.tensor(tokens), output_hidden_states=True).hidden_states
-    assert len(ours) == len(theirs) == 3
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one, other.numpy(), atol=1e-5)
-
-
-# --- states and maps of texts -------------------------------------------------
-
-
-def texts():
-    rng = np.random.default_rng(1)
-    return [rng.integers(0, 211, length).tolist() for length in (1, 7, 40, 41, 128)]
-
-
-def of_theirs(model, ids, what):
-    with torch.no_grad():
-        output = model(torch.tensor([ids]), **{f"output_{what}": True})
-    return [array[0].numpy() for array in output[what]]
+@pytest.fixture(scope="module")
+def theirs(both):
+    """What their model says of each text."""
+    _, _, model = both
+    rng, found = np.random.default_rng(1), []
+    for length in (1, 7, 40, 41, 128):
+        ids = rng.integers(0, 211, length).tolist()
+        with torch.no_grad():
+            how = {"output_hidden_states": True, "output_attentions": True}
+            found.append((ids, model(torch.tensor([ids]), **how)))
+    return found
 
 
 @pytest.mark.parametrize(
     ("layers", "mean"), [((0, 1, 2), False), ((2, 0), True)], ids=str
 )
-def test_states_of_spans_equal_theirs(both, layers, mean):
+def test_hidden_states_equal_those_of_transformers(both, theirs, layers, mean):
     """The state of the last token of a span, or the mean over all of them."""
-    config, params, model = both
-    windows = [
-        ReadingWindow(ids, 0, spans=[(0, stop), (stop - 1, stop), (stop // 3, stop)])
-        for ids in texts()
-        for stop in {1, len(ids) // 2 or 1, len(ids)}
-    ]
+    config, params, _ = both
+    windows, expected = [], []
+    for ids, output in theirs:
+        for stop in {1, len(ids) // 2 or 1, len(ids)}:
+            spans = [(0, stop), (stop - 1, stop), (stop // 3, stop)]
+            windows.append(ReadingWindow(ids, 0, spans=spans))
+            states = np.concatenate(output.hidden_states)[list(layers)]
+            of_spans = [states[:, first:stop] for first, stop in spans]
+            expected.append([x.mean(1) if mean else x[:, -1] for x in of_spans])
     found = list(Reader(config, params, layers, mean, batch_tokens=256)(windows))
     assert [window for window, _ in found] == windows
-    for window, states in found:
-        theirs = np.stack(of_theirs(model, window.ids, "hidden_states"))
-        for place, (first, stop) in enumerate(window.spans):
-            span = theirs[list(layers), first:stop]
-            expected = span.mean(axis=1) if mean else span[:, -1]
-            np.testing.assert_allclose(states[:, place], expected, atol=1e-5)
+    for (_, states), own in zip(found, expected, strict=True):
+        np.testing.assert_allclose(states, np.stack(own, axis=1), atol=1e-5)
 
 
-def test_attention_equals_theirs(both):
-    config, params, model = both
-    for ids in texts()[:3]:
-        theirs = np.stack(of_theirs(model, ids, "attentions"))
+def test_attention_equals_theirs(both, theirs):
+    config, params, _ = both
+    for ids, output in theirs[:3]:
         found = forward_ids(config, params, {"the text": ids}, [interventions.MAPS])
         ours = np.concatenate([*found.recorded.values()])
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        np.testing.assert_allclose(ours, np.concatenate(output.attentions), atol=1e-5)

@@ -85,7 +85,18 @@ def batches(monkeypatch):
 
 
 def test_scores_are_those_of_the_plain_formula(model, params):
-    check(model, params, windows((1, 5), (3, 1), (40, 2), (1, 95), (9, 0), (2, 5)))
+    """Those of many continuations, which share their context in parts, too."""
+    (context,) = windows((40, 0))
+    many = [ReadingWindow([*context.ids, token], 40) for token in range(19)]
+    given = windows((1, 5), (3, 1), (40, 2), (1, 95), (9, 0), (2, 5))
+    check(model, params, [*given, *many])
+    broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params)
+    with pytest.raises(UserError, match="log-probabilities that are not finite"):
+        Scorer(model, VOCAB_SIZE)(broken, windows((3, 4)))
+    for lengths in ((0, 3), (90, 8)):
+        message = rf"{lengths[0]} tokens .*{lengths[1]}.* 96"
+        with pytest.raises(UserError, match=message):
+            list(Scorer(model, VOCAB_SIZE).as_computed(params, windows(lengths)))
 
 
 def test_contexts_are_shared(model, params, batches):
@@ -119,18 +130,10 @@ def test_a_prefix_is_read_once_wherever_sequences_part(model, params, batches, s
         given.append(ReadingWindow([*beginnings[number % 2], *own], 1 + number % 8))
     check(model, params, given, Scorer(model, VOCAB_SIZE))
 
-    def prefixes(begin):
-        return {
-            tuple(each.ids[:length])
-            for each in given
-            for length in range(begin(each), len(each.ids))
-        }
-
-    read, scored = prefixes(lambda each: 1), prefixes(lambda each: each.num_context)
+    read = {tuple(w.ids[:stop]) for w in given for stop in range(1, len(w.ids))}
     assert 2 * len(read) < sum(len(each.ids) - 1 for each in given)
-    ((inputs, num_chunks),) = batches
+    ((inputs, _),) = batches
     assert inputs.tokens.shape == (512, 1) and 256 < len(read) <= 512
-    assert num_chunks == -(-len(scored) // scoring._CHUNK)
 
 
 def test_what_follows_the_same_tokens_is_scored_once(
@@ -155,12 +158,6 @@ def test_what_follows_the_same_tokens_is_scored_once(
     assert [number for _, number in batches] == [rows]
 
 
-def test_many_continuations_share_in_parts(model, params):
-    (context,) = windows((40, 0))
-    given = [ReadingWindow([*context.ids, token], 40) for token in range(19)]
-    check(model, params, given)
-
-
 def test_few_programs_serve_many_lengths(model, params, monkeypatch):
     shapes = set()
 
@@ -175,17 +172,6 @@ def test_few_programs_serve_many_lengths(model, params, monkeypatch):
         lengths = np.random.default_rng(seed).integers(1, 20, (40, 2)).tolist()
         scorer(params, windows(*lengths, seed=seed))
     assert 1 < len(shapes) <= 12
-
-
-def test_few_of_a_size_join_others_and_many_do_not(model, params, batches):
-    scorer = Scorer(model, VOCAB_SIZE, batch_tokens=64)
-    given = windows(*[(3, 5)] * 9, (1, 10), (1, 13), *[(2, 30)] * 2)
-    check(model, params, given, scorer)
-    read = [inputs.tokens.shape for inputs, _ in batches]
-    if model.kind == "transformer":
-        assert read == [(64, 1)] * 3  # 148 tokens
-    else:
-        assert read == [(8, 8), (8, 8), (2, 32), (2, 32)]
 
 
 def test_a_window_longer_than_the_context_is_read_in_parts(model, params):
@@ -205,15 +191,3 @@ def test_a_window_longer_than_the_context_is_read_in_parts(model, params):
     part = ReadingWindow(context_only.ids[72:], 48)
     expected, *_ = plain(model, params, part)
     np.testing.assert_allclose(found[2].log_probs, expected, atol=2e-5)
-
-
-@pytest.mark.parametrize("lengths", [(0, 3), (90, 8)])
-def test_windows_that_cannot_be_read_at_once_are_refused(model, params, lengths):
-    with pytest.raises(UserError, match=rf"{lengths[0]} tokens .*{lengths[1]}.* 96"):
-        list(Scorer(model, VOCAB_SIZE).as_computed(params, windows(lengths)))
-
-
-def test_scores_that_are_not_finite_are_refused(model, params):
-    broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params)
-    with pytest.raises(UserError, match="log-probabilities that are not finite"):
-        Scorer(model, VOCAB_SIZE)(broken, windows((3, 4)))

@@ -5,6 +5,13 @@ from tiny_run import job_config
 from tiny_tasks import write_lines
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.tasks import uncertainty
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    """Standard errors of CoLA take a second each, and are tested with the metrics."""
+    monkeypatch.setattr(uncertainty, "_RESAMPLES", 10)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The configurations of the jobs that look inside a model, and of reports."""
 
 import pytest
-from tiny_run import load_config
+from tiny_run import job_config, load_config
 
 from gpt1_jax.config import load
 
@@ -19,31 +19,7 @@ ACCEPTED = {
 
 def config_of(file, **overrides):
     preset, values = ACCEPTED[file]
-    return load(load_config(preset, file=file, **{**values, **overrides}).to_dict())
-
-
-@pytest.mark.parametrize(
-    ("file", "overrides"),
-    [
-        (
-            "features",
-            {**TABLE, "text_column": "item", "context_words": 5, "layers": (9,)},
-        ),
-        (
-            "features",
-            {"input": "a.jsonl", "lines_column": "text", "output": "out.h5"},
-        ),
-        ("features", {"rows": "mean", "attention": True}),
-        ("features", {"rows": "words", "context": "text", "overlap": 64}),
-        ("surprisal", {"output": "/dev/stdout", "punctuation": "apart"}),
-        ("zero_shot", {"baseline_init_from": "other"}),
-    ],
-    ids=str,
-)
-def test_settings_that_go_together_are_accepted(file, overrides):
-    config = config_of(file, **overrides)
-    for key, value in overrides.items():
-        assert getattr(config, key) == value
+    return job_config(file, preset, **{**values, **overrides})
 
 
 @pytest.mark.parametrize(
@@ -57,19 +33,15 @@ def test_settings_that_go_together_are_accepted(file, overrides):
         ("features", {"text_column": "item"}, "text_column='item' does nothing with"),
         ("features", {"layers": (1, 1)}, r"layers=\(1, 1\) must name no layer twice"),
         ("features", {"rows": "first"}, "config.rows='first'.*words, last, mean"),
-        ("features", {"context": "page"}, "config.context='page'.*line"),
         ("features", {"context_words": -1}, "context_words=-1 must not be negative"),
         ("features", {"overlap": -1}, "config.overlap=-1 must not be negative"),
         ("features", {"rows": "mean", "context": "text"}, "rows='mean' reads a line"),
         ("features", {"rows": "last", "context_words": 5}, "rows='last' reads a line"),
         ("features", {"attention": True}, "attention=True keeps maps of whole lines"),
         ("features", {"output": "out.txt"}, "output='out.txt' must end in .npz or .h5"),
-        ("features", {"output_dtype": "float64"}, "config.output_dtype='float64'"),
         ("zero_shot", {"baseline_init_from": "run"}, "_from='run' name a run twice"),
         ("zero_shot", {"step": "kept"}, "step='kept' is now config.step='milestones'"),
-        ("zero_shot", {"step": "last"}, "must be default, .* all, milestones"),
         ("zero_shot", {"tasks": ()}, r"config.tasks=\(\) must name one"),
-        ("zero_shot", {"seed": -1}, "config.seed=-1"),
         ("zero_shot", {"batch_tokens": 0}, "config.batch_tokens=0"),
         ("zero_shot", {"data.source": "files"}, "data.source='files'.*official"),
         ("zero_shot", {"data.source": "jsonl"}, "--config.data.dir=DIR"),
@@ -78,18 +50,10 @@ def test_settings_that_go_together_are_accepted(file, overrides):
         ("surprisal", {"input": "a.txt"}, r"text='a' and .*input='a\.txt': set one"),
         ("surprisal", {"text_column": "item"}, r"does nothing without .*words_c"),
         ("surprisal", {"words_column": "word"}, r"does nothing without .*input"),
-        ("surprisal", {"punctuation": "alone"}, r"'alone'.*with_word, apart"),
-        (
-            "surprisal",
-            {**TABLE, "text": "", "punctuation": "apart"},
-            "several rows of a word",
-        ),
-        ("surprisal", {"first_word": "seen"}, r"first_word='seen'.*scored, unscored"),
+        ("surprisal", {**TABLE, "text": "", "punctuation": "apart"}, "several rows of"),
         ("surprisal", {"output": "a.json"}, r"must end in \.csv or \.tsv or \.npz"),
         ("surprisal", {"figure": "a.gif"}, r"must end in \.png or \.svg or \.pdf"),
-        ("surprisal", {"figure": "/dev/stdout"}, r"'/dev/stdout' must end in \.png"),
         ("surprisal", {"figure": ".svg"}, r"names no file; .*, such as surprisal\.svg"),
-        ("report", {"runs": ""}, "config.runs='' must name a folder"),
         ("report", {"runs": "a,,b"}, "config.runs='a,,b' must name a folder"),
     ],
     ids=str,
@@ -100,10 +64,9 @@ def test_settings_that_cannot_work_are_refused(file, overrides, problem):
 
 
 @pytest.mark.parametrize("file", ["pretrain", "finetune", "zero_shot", "report"])
-@pytest.mark.parametrize("figure", ["a.gif", "gif", ""])
-def test_a_figure_of_another_format_is_refused(file, figure):
+def test_a_figure_of_another_format_is_refused(file):
     with pytest.raises(ValueError, match=r"figure=.*\.png.*\.svg.*\.pdf"):
-        config_of(file, figure=figure)
+        config_of(file, figure="gif")
 
 
 def test_names_are_split_at_commas_and_plus_signs():

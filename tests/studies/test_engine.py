@@ -68,15 +68,9 @@ def score_all(folder, runs, most=99, by=score):
     return done, scores
 
 
-@pytest.mark.parametrize("stops", [[], [3, 1, 1]])
-def test_every_task_is_scored_at_every_step_however_often_it_stops(
-    runs, tmp_path, capsys, stops
-):
-    kept = 0
-    for most in stops:
-        done, scores = score_all(tmp_path / "out", runs, most)
-        kept += most
-        assert not done and (scores.num_kept, scores.total) == (kept, 6)
+def test_every_task_is_scored_at_every_step_of_every_run(runs, tmp_path, capsys):
+    done, scores = score_all(tmp_path / "out", runs, most=4)
+    assert not done and (scores.num_kept, scores.total) == (4, 6)
     done, scores = score_all(tmp_path / "out", runs)
     assert done and scores.num_kept == 6
     assert scores.of_run(runs[0]) == [
@@ -85,8 +79,7 @@ def test_every_task_is_scored_at_every_step_however_often_it_stops(
     ]
     (baseline,) = scores.of_run(runs[1])
     assert baseline == {"step": 3, "tasks": {"few": {"sum": 6}, "many": {"sum": 15}}}
-    out = capsys.readouterr().out
-    lines = [" ".join(line.split()) for line in out.splitlines()]
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "run step 4 many 16.00 ± 0.50" in lines
     assert lines.count("baseline step 3 few 6.00 ± 0.50") == 1
     written = [{"values": [3, 4, 5], "by": "run"}]
@@ -113,40 +106,26 @@ def test_scores_of_something_else_are_refused(runs, tmp_path):
     assert contents(tmp_path / "out") == before
 
 
-def test_an_interrupt_loses_the_score_at_hand_only(runs, tmp_path):
-    scored = []
-
-    def interrupted(config, examples, scorer, params):
-        if len(scored) == 3:
-            raise KeyboardInterrupt
-        scored.append(examples)
-        return score(config, examples, scorer, params)
-
-    with pytest.raises(KeyboardInterrupt):
-        score_all(tmp_path / "out", runs, by=interrupted)
-    done, scores = score_all(tmp_path / "out", runs, most=3)
-    assert done and scores.num_kept == 6
-
-
 @pytest.mark.parametrize(
-    "what", ["a score", "half a score", "predictions", "lost predictions"]
+    ("name", "content", "said"),
+    [
+        ("scores/run/2/few.json", {"scores": {"sum": 6}}, "is missing, changed or dam"),
+        ("scores/run/2/few.json", "{", "cannot be read"),
+        ("predictions/run/2/few.jsonl", "{}", "is missing, changed or damaged"),
+        ("predictions/run/2/few.jsonl", None, "is missing, changed or damaged"),
+    ],
 )
-def test_a_kept_score_that_was_changed_is_computed_again(runs, tmp_path, capsys, what):
+def test_a_kept_score_that_was_changed_is_computed_again(
+    runs, tmp_path, capsys, name, content, said
+):
     _, scores = score_all(tmp_path / "out", runs)
     before = contents(tmp_path / "out")
-    score_file = tmp_path / "out/scores/run/2/few.json"
-    predictions = tmp_path / "out/predictions/run/2/few.jsonl"
-    file, said = predictions, "is missing, changed or damaged; the same command"
-    if what == "a score":
-        file, record = score_file, json.loads(score_file.read_text())
-        file.write_text(json.dumps({**record, "scores": {"sum": 6}}))
-    elif what == "half a score":
-        file, said = score_file, "cannot be read"
-        file.write_text("{")
-    elif what == "predictions":
-        file.write_text("{}")
-    else:
-        file.unlink()
+    file = tmp_path / "out" / name
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads(file.read_text()), **content})
+    file.unlink()
+    if content:
+        file.write_text(content)
     said = rf"{re.escape(file.name)} {said}"
     with pytest.raises(UserError, match=said):
         scores.of_run(runs[0])
@@ -181,8 +160,4 @@ def test_a_step_that_the_training_deletes_is_left_out(
     steps = [each["step"] for each in scores.of_run(runs[0])]
     assert done and steps == ([2, 4] if at == "scored" else [2])
     assert scores.num_kept == scores.total == (6 if at == "scored" else 4)
-    said = "Step 4 of" in "".join(capsys.readouterr())
-    assert said == (at != "scored")
-    if at == "scored":
-        kept = json.loads((tmp_path / "out/scores/run/4/many.json").read_text())
-        assert kept["checkpoint"]
+    assert ("Step 4 of" in "".join(capsys.readouterr())) == (at != "scored")

@@ -1,40 +1,25 @@
 """BLiMP's paradigms, pairs of one's own, and what is scored of them."""
 
 import dataclasses
+import itertools
 import statistics
 
 import pytest
 from made_up_tasks import prepare_dataset
 from made_up_tokenizer import Characters, shown
+from tiny_run import job_config
 from tiny_tasks import write_lines
 
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.studies.blimp import FIELDS, PARADIGMS, PUBLISHED, TERMS
-from gpt1_jax.studies.config import PairsDataConfig
 from gpt1_jax.studies.pairs import load_pairs, select_pairs
 
 TOKENIZER = Characters()
-DATA = PairsDataConfig(
-    source="official",
-    dir="blimp",
-    files="",
-    sentences=("sentence_good", "sentence_bad"),
-    good="",
-    context="",
-    paradigm="",
-    max_pairs=0,
-)
-OWN = dataclasses.replace(DATA, source="files", dir="", files="pairs.jsonl")
-
-
-def pair(number, name="adjunct_island"):
-    """A row as BLiMP's files have it."""
-    return {
-        "sentence_good": f"It {number} is.",
-        "sentence_bad": f"It {number} are.",
-        "UID": name,
-        "pairID": str(number),
-    }
+OWN = job_config(
+    "minimal_pairs", "custom", init_from="run", data__files="pairs.jsonl"
+).data
+DATA = dataclasses.replace(OWN, source="official", dir="blimp", files="")
+PAIR = {"sentence_good": "a", "sentence_bad": "b"}
 
 
 def own(folder, rows, **values):
@@ -43,9 +28,6 @@ def own(folder, rows, **values):
     data = dataclasses.replace(OWN, files=str(path), **values)
     (task,) = select_pairs(("custom",), data)
     return load_pairs(task, data, TOKENIZER, 96)
-
-
-# --- BLiMP ------------------------------------------------------------------------
 
 
 def test_the_table_of_paradigms_is_whole():
@@ -70,13 +52,8 @@ def test_paradigms_terms_and_fields_are_selected_once():
     assert sum(map(len, selected("blimp").values())) == 67
     assert selected("adjunct_island") == {"island_effects": ["adjunct_island"]}
     assert len(selected("island_effects", "adjunct_island")["island_effects"]) == 8
-    by_field = [
-        name
-        for field in FIELDS
-        for paradigms in selected(field).values()
-        for name in paradigms
-    ]
-    assert sorted(by_field) == sorted(PARADIGMS)
+    by_field = [found for field in FIELDS for found in selected(field).values()]
+    assert sorted(itertools.chain(*by_field)) == sorted(PARADIGMS)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +61,6 @@ def test_paradigms_terms_and_fields_are_selected_once():
     [
         (("islands",), DATA, r"no paradigm, term or field 'islands'.*synta"),
         (("custom",), DATA, r"config\.tasks=.* does not go with"),
-        (("blimp",), OWN, r"config\.tasks=.* does not go with"),
         (("a", "custom"), OWN, r"config\.tasks=.* does not go with"),
     ],
 )
@@ -96,30 +72,28 @@ def test_what_blimp_does_not_have_is_refused(names, data, problem):
 def test_official_files_are_read_paradigm_by_paradigm(tmp_path):
     names = list(selected("ellipsis")["ellipsis"])
     for name in names:
-        write_lines(tmp_path / f"{name}.jsonl", [pair(k, name) for k in range(5)])
+        rows = [{**PAIR, "UID": name, "pairID": str(k)} for k in range(5)]
+        write_lines(tmp_path / f"{name}.jsonl", rows)
     data = dataclasses.replace(DATA, dir=str(tmp_path), max_pairs=3)
     (task,) = select_pairs(("ellipsis",), data)
     found = load_pairs(task, data, TOKENIZER, 96)
     assert [each.subset for each in found.examples] == [*names[:1] * 3, *names[1:] * 3]
     assert found.labels.tolist() == [0] * 6 and found.num_long == 0
-    number = found.examples[0].id
-    assert shown(found)[:2] == [f"\n|It {number} is. ", f"\n|It {number} are. "]
+    assert shown(found)[:2] == ["\n|a ", "\n|b "]
     (tmp_path / f"{names[1]}.jsonl").unlink()
     with pytest.raises(MissingData, match=rf"{names[1]}\.jsonl does not exist"):
         load_pairs(task, data, TOKENIZER, 96)
 
 
 def test_the_dataset_of_tfds_is_read(tmp_path):
-    other = {"field": "syntax", "linguistics_term": "island_effects"}
-    flags = dict.fromkeys(
-        ("lexically_identical", "one_prefix_method", "simple_LM_method"), True
-    )
+    other = {"UID": "adjunct_island", "field": "syntax", "linguistics_term": "a"}
+    methods = ("one_prefix_method", "simple_LM_method", "two_prefix_method")
+    other |= dict.fromkeys(("lexically_identical", *methods), True)
     rows = [
-        {**pair(k), **other, **flags, "two_prefix_method": False, "pair_id": k}
+        {"sentence_good": f"It {k} is.", "sentence_bad": f"It {k} are.", "pair_id": k}
         for k in range(3)
     ]
-    for row in rows:
-        del row["pairID"]
+    rows = [{**row, **other} for row in rows]
     prepare_dataset("blimp/adjunct_island", {"train": rows}, tmp_path)
     data = dataclasses.replace(DATA, source="tfds", dir=str(tmp_path))
     (task,) = select_pairs(("adjunct_island",), data)
@@ -128,25 +102,16 @@ def test_the_dataset_of_tfds_is_read(tmp_path):
     assert pairs == {str(k): (f"It {k} is.", f"It {k} are.") for k in range(3)}
 
 
-# --- pairs of one's own -------------------------------------------------------------
-
-
 def test_columns_are_named_and_the_better_one_too(tmp_path):
+    """A paradigm without a name is not the paradigm None."""
     rows = [
         {"a": "one", "b": "two", "best": "b", "kind": "x"},
-        {"a": "three", "b": "four", "best": "a", "kind": "y"},
-        {"a": "five", "b": "six", "best": "1", "kind": "x"},
+        {"a": "three", "b": "four", "best": "a", "kind": None},
+        {"a": "five", "b": "six", "best": "1", "kind": "None"},
     ]
     found = own(tmp_path, rows, sentences=("a", "b"), good="best", paradigm="kind")
     of_text = {each.choices[0]: (each.label, each.subset) for each in found.examples}
-    assert of_text == {"one": (1, "x"), "three": (0, "y"), "five": (1, "x")}
-
-
-def test_a_paradigm_without_a_name_is_not_the_paradigm_none(tmp_path):
-    pair = {"sentence_good": "one", "sentence_bad": "two"}
-    rows = [{**pair, "kind": kind} for kind in (None, "None", 3)]
-    found = own(tmp_path, rows, paradigm="kind")
-    assert sorted(each.subset for each in found.examples) == ["", "3", "None"]
+    assert of_text == {"one": (1, "x"), "three": (0, ""), "five": (1, "None")}
 
 
 def test_items_may_have_several_sentences(tmp_path):
@@ -160,20 +125,67 @@ def test_items_may_have_several_sentences(tmp_path):
 
 
 def test_after_a_context_only_the_sentence_is_scored(tmp_path):
+    """Which may stand in a column of this name."""
     rows = [
-        {"sentence_good": "she ran.", "sentence_bad": "she run.", "before": "then "},
-        {"sentence_good": "so it is", "sentence_bad": "so is it", "before": ""},
+        {"context": "she ran.", "bad": "she run.", "before": "then "},
+        {"context": "so it is", "bad": "so is it", "before": ""},
     ]
-    assert shown(own(tmp_path, rows, context="before")) == [
+    found = own(tmp_path, rows, sentences=("context", "bad"), context="before")
+    assert shown(found) == [
         *("\nthen |she ran. ", "\nthen |she run. "),
         *("\n|so it is ", "\n|so is it "),
     ]
 
 
-def test_a_sentence_may_stand_in_a_column_named_context(tmp_path):
-    rows = [{"context": "a good one", "bad": "a bad one", "before": "we hear"}]
-    found = own(tmp_path, rows, sentences=("context", "bad"), context="before")
-    assert shown(found) == ["\nwe hear |a good one ", "\nwe hear |a bad one "]
+@pytest.mark.parametrize(
+    ("row", "values", "problem"),
+    [
+        ({"sentence_good": "a"}, {}, r"no column 'sentence_bad'; the columns are sent"),
+        (PAIR, {"context": "lead"}, "no column 'lead'"),
+        (PAIR, {"good": "best"}, "no column 'best'"),
+        (PAIR, {"paradigm": "kind"}, "no column 'kind'"),
+        ({**PAIR, "sentence_bad": " "}, {}, "an answer or sentence is empty, so"),
+        (
+            {**PAIR, "sentence_bad": [3]},
+            {},
+            r"'sentence_bad' holds \[3\], not t",
+        ),
+        (
+            {**PAIR, "lead": ["a"]},
+            {"context": "lead"},
+            r"'lead' holds \['a'\], not",
+        ),
+        ({**PAIR, "best": "c"}, {"good": "best"}, "label 'c' is neither"),
+        ({**PAIR, "best": ""}, {"good": "best"}, "no label in column 'best'"),
+    ],
+    ids=str,
+)
+def test_pairs_that_cannot_be_used_are_named(tmp_path, row, values, problem):
+    with pytest.raises(UserError, match=rf"pairs\.jsonl:1: .*{problem}"):
+        own(tmp_path, [row], **values)
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ("none", r"names no file.* A folder is searched"),
+        (",", "files=',' names no file"),
+        ("none/missing.jsonl", r"missing\.jsonl' names no file"),
+        ("a.txt", r"ends in '\.txt'; rows are read from \.json"),
+        ("one,two", "two files 'a', whose scores would have one"),
+        ("one", r"a\.jsonl holds no pairs"),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(tmp_path, monkeypatch, files, problem):
+    monkeypatch.chdir(tmp_path)
+    for name in ("none", "one", "two"):
+        (tmp_path / name).mkdir()
+    for name in ("a.txt", "one/a.jsonl", "two/a.jsonl"):
+        (tmp_path / name).write_text("\n")
+    data = dataclasses.replace(OWN, files=files)
+    with pytest.raises((UserError, FileNotFoundError), match=problem):
+        (task,) = select_pairs(("custom",), data)
+        load_pairs(task, data, TOKENIZER, 96)
 
 
 def test_equal_sentences_are_named_and_a_long_item_stays_whole(tmp_path):
@@ -185,65 +197,3 @@ def test_equal_sentences_are_named_and_a_long_item_stays_whole(tmp_path):
     found = own(tmp_path, rows)
     assert found.equal() == ["pairs first", f"pairs {tmp_path / 'pairs.jsonl'}:3"]
     assert found.num_long == 1 and len(found.windows[2].ids) == 121
-
-
-PAIR = {"sentence_good": "a", "sentence_bad": "b"}
-
-
-@pytest.mark.parametrize(
-    ("row", "values", "problem"),
-    [
-        (
-            {"sentence_good": "a"},
-            {},
-            r"no column 'sentence_bad'; the columns are sentence_good\.$",
-        ),
-        (PAIR, {"context": "lead"}, "no column 'lead'"),
-        (PAIR, {"good": "best"}, "no column 'best'"),
-        (PAIR, {"paradigm": "kind"}, "no column 'kind'"),
-        ({**PAIR, "sentence_bad": " "}, {}, "an answer or sentence is empty, so"),
-        (
-            {**PAIR, "sentence_bad": [3]},
-            {},
-            r"column 'sentence_bad' holds \[3\], not t",
-        ),
-        (
-            {**PAIR, "lead": ["a"]},
-            {"context": "lead"},
-            r"column 'lead' holds \['a'\], not text",
-        ),
-        (
-            {**PAIR, "best": "sentence_ugly"},
-            {"good": "best"},
-            "label 'sentence_ugly' is neither",
-        ),
-        ({**PAIR, "best": ""}, {"good": "best"}, "no label in column 'best'"),
-    ],
-    ids=str,
-)
-def test_pairs_that_cannot_be_used_are_named(tmp_path, row, values, problem):
-    with pytest.raises(UserError, match=rf"pairs\.jsonl:1: .*{problem}"):
-        own(tmp_path, [row], **values)
-
-
-def test_files_that_cannot_be_used_are_named(tmp_path):
-    def select(files):
-        return select_pairs(("custom",), dataclasses.replace(OWN, files=str(files)))
-
-    with pytest.raises(FileNotFoundError, match=r"names no file\. A folder is sea"):
-        select(tmp_path)
-    with pytest.raises(UserError, match="files=',' names no file"):
-        select(",")
-    with pytest.raises(FileNotFoundError, match=r"missing\.jsonl' names no file"):
-        select(tmp_path / "missing.jsonl")
-    (tmp_path / "a.txt").write_text("a\tb\n")
-    with pytest.raises(UserError, match=r"ends in '\.txt'; rows are read from \.json"):
-        select(tmp_path / "a.txt")
-    for name in ("one/a.jsonl", "two/a.jsonl"):
-        write_lines(tmp_path / name, [pair(1)])
-    with pytest.raises(UserError, match="two files 'a', whose scores would have one"):
-        select(tmp_path)
-    (tmp_path / "one/a.jsonl").write_text("\n")
-    (task,) = select(tmp_path / "one")
-    with pytest.raises(MissingData, match=r"a\.jsonl holds no pairs"):
-        load_pairs(task, OWN, TOKENIZER, 96)

@@ -1,21 +1,19 @@
 """The job that tells what updates read, and TrainingText behind it."""
 
+import collections
 import dataclasses
-import itertools
+import functools
 import shutil
 
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import load_config, stop_after
+from tiny_run import job_config, stopped_after
 from tiny_tasks import read_lines
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
-from gpt1_jax.data.windows import TrainWindows
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
-from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.studies.batches import job as batches
 from gpt1_jax.studies.batches.training_text import TrainingText
 from gpt1_jax.studies.config import SAME_TEXT as NOW
@@ -40,12 +38,7 @@ def texts(corpus_dir, made_once):
 
 @pytest.fixture
 def config(tiny_config, texts):
-    return tiny_config(
-        data__train=str(texts),
-        data__valid_fraction=0.1,
-        eval__sample_tokens=0,
-        log__tensorboard=False,
-    )
+    return tiny_config(data__train=str(texts), data__valid_fraction=0.1)
 
 
 @pytest.fixture
@@ -63,10 +56,8 @@ def fed(config, made_once):
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fit, "batches_on_devices", noted)
-            with pytest.MonkeyPatch.context() as stop:
-                stop_after(stop, 5)
-                with pytest.raises(Stopped):
-                    pretrain.run(config, str(folder / "run"))
+            with stopped_after(5):
+                pretrain.run(config, str(folder / "run"))
             pretrain.run(config, str(folder / "run"))
         np.savez(folder / "fed.npz", *(seen[step] for step in sorted(seen)))
 
@@ -89,55 +80,42 @@ def tokenizer(fed):
 def job(capsys, folder, **overrides):
     """What the job prints."""
     capsys.readouterr()
-    config = load_config(None, "batches", init_from=str(folder), **overrides)
-    batches.run(config_lib.load(config.to_dict()), "")
+    batches.run(job_config("batches", init_from=str(folder), **overrides), "")
     return "".join(capsys.readouterr())
 
 
-def test_each_update_read_what_the_loop_was_fed(fed, text):
-    folder, tokens = fed
-    model = gpt1_jax.load(str(folder))
-    assert text.num_steps == len(tokens) == STEPS
-    epochs = set()
-    for step in (1, 4, 5, 6, STEPS):
-        records = text.batch(step)
-        assert [record["row"] for record in records] == list(range(1, 9))
-        for record, ids in zip(records, tokens[step - 1], strict=True):
-            assert record["text"] == model.tokenizer.decode(ids.tolist())
-            assert sum(place["num_tokens"] for place in record["documents"]) == 16
-            epochs.add(record["epoch"])
-    assert len(epochs) > 1 and min(epochs) == 1
-    assert model.batches(4) == text.batch(4)
-
-
-def test_the_tokens_are_where_the_documents_have_them(fed, text, tokenizer):
+def test_each_update_read_what_the_loop_was_fed(fed, text, tokenizer):
     """Each document, encoded by itself, has these tokens at these places.
 
     No epoch reads a token twice.
     """
-    _, tokens = fed
-    documents, read = {}, set()
+    folder, tokens = fed
+    assert gpt1_jax.load(str(folder)).batches(4) == text.batch(4)
+    assert text.num_steps == len(tokens) == STEPS
+    newline, read = tokenizer.newline_id, collections.Counter()
+
+    @functools.cache
+    def document(name):
+        lines = epath.Path(name).read_text().splitlines()
+        return [token for line in lines for token in (*tokenizer.encode(line), newline)]
+
     crossing = 0
-    for step in range(1, STEPS + 1):
-        for record, ids in zip(text.batch(step), tokens[step - 1], strict=True):
+    for step, batch in enumerate(tokens, 1):
+        records = text.batch(step)
+        assert [record["row"] for record in records] == list(range(1, 9))
+        for record, ids in zip(records, batch, strict=True):
+            assert record["text"] == tokenizer.decode(ids.tolist())
             crossing += len(record["documents"]) > 1
             found = []
             for place in record["documents"]:
-                name = place["document"]
-                if name not in documents:
-                    lines = epath.Path(name).read_text().splitlines()
-                    documents[name] = [
-                        token
-                        for line in lines
-                        for token in (*tokenizer.encode(line), tokenizer.newline_id)
-                    ]
-                first = place["first_token"]
-                found += documents[name][first : first + place["num_tokens"]]
-                for number in range(first, first + place["num_tokens"]):
-                    assert (record["epoch"], name, number) not in read
-                    read.add((record["epoch"], name, number))
+                name, first = place["document"], place["first_token"]
+                numbers = range(first, first + place["num_tokens"])
+                found += [document(name)[number] for number in numbers]
+                read.update((record["epoch"], name, number) for number in numbers)
             assert found == ids.tolist()
-    assert crossing > 0 and len(documents) > 5
+    assert set(read.values()) == {1}
+    assert min(read)[0] == 1 < max(read)[0]  # epochs
+    assert crossing > 0 and document.cache_info().currsize > 5
 
 
 def test_the_updates_of_a_passage_are_those_that_read_it(fed, text, tokenizer):
@@ -166,38 +144,9 @@ def test_the_updates_of_a_passage_are_those_that_read_it(fed, text, tokenizer):
     for record in records:
         [place] = record["documents"]
         assert (place["num_tokens"] == len(ids)) == (record["part"] == "whole")
-
-
-def test_line_ends_case_and_punctuation_at_the_ends_do_not_matter(text):
-    """The last word of a line has other tokens before a full stop than alone.
-
-    Windows cut a long passage.
-    """
     name = text.batch(1)[0]["documents"][0]["document"]
-    one, two, three = epath.Path(name).read_text().splitlines()[2:5]
-    assert one.endswith(".")
-    places, records = text.find(one)
-    assert places and records
-    for other in (one.removesuffix("."), one.upper(), f"  {one.replace(' ', chr(10))}"):
-        assert text.find(other)[0] == places
-    assert text.find(f"{one} {two}") == text.find(f"{one}\n\n{two}")
-    _, records = text.find(f"{one}\n{two}\n{three}")
+    _, records = text.find(" ".join(epath.Path(name).read_text().split()[:60]))
     assert {"beginning", "middle", "end"} <= {record["part"] for record in records}
-
-
-def test_one_of_two_words_may_begin_or_end_inside_a_word(text, tokenizer):
-    read = " ".join(record["text"] for record in text.batch(3)).split()
-    words = next(
-        pair
-        for pair in itertools.pairwise(read)
-        if text.find(" ".join(pair))[0]
-        and "".join(pair).isalpha()
-        and min(map(len, pair)) > 2
-    )
-    whole, _ = text.find(" ".join(words))
-    for part in (f"{words[0][1:]} {words[1]}", f"{words[0]} {words[1][:-1]}"):
-        assert tokenizer.encode(part) and text.find(part)[0] >= whole > 0
-    assert text.find(f"\u2581 {words[0]}")[0] == text.find(words[0])[0]
 
 
 def test_the_command_prints_and_writes_the_same(fed, text, tmp_path, capsys):
@@ -233,7 +182,6 @@ def test_text_that_has_changed_is_refused_by_name(fed, text, texts, tmp_path):
     ("overrides", "message"),
     [
         ({}, r"config.steps=\(\) and config.passage='': set one"),
-        ({"steps": (1,), "passage": "a"}, r"set one of them"),
         ({"steps": (0,)}, r"has no update 0: .* from 1 to 12"),
         ({"steps": (13,)}, r"has no update 13"),
         ({"passage": "\x00"}, r"passage '.x00' has no tokens"),
@@ -257,20 +205,6 @@ def test_a_run_that_took_over_steps_knows_only_its_own(fed, config, tmp_path, ca
     with pytest.raises(UserError, match=r"from 13 to 16; those before were its origin"):
         job(capsys, tmp_path / "longer", steps=(12,))
     assert job(capsys, tmp_path / "longer", steps=(16,)).count("update 16, row") == 8
-
-
-def test_a_run_of_another_job_is_refused(tmp_path, capsys):
     (tmp_path / "config.json").write_text('{"job": "finetune"}')
     with pytest.raises(UserError, match=r"is no pre-training run"):
         job(capsys, tmp_path, steps=(1,))
-
-
-def test_positions_follow_the_windows():
-    """The first tokens are those of the windows, for any number of hosts."""
-    reader = type("Reader", (), {"__len__": lambda self: 1000})()
-    reader.read = lambda start, length: np.arange(start, start + length)
-    whole = TrainWindows(reader, 16, 8, slice(0, 8), 20, seed=4)
-    half = TrainWindows(reader, 16, 8, slice(4, 8), 20, seed=4)
-    for step in range(20):
-        assert whole.starts(step) == whole[step][:, 0].tolist()
-        assert whole.starts(step)[4:] == half.starts(step)

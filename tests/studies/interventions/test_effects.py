@@ -13,14 +13,19 @@ from gpt1_jax.model.interventions import forward, replace, state_names, zero
 from gpt1_jax.studies.interventions import effects
 from gpt1_jax.studies.interventions.effects import find_effects
 
-OUTPUTS = ("attn/heads", "attn/out", "mlp/out")
-PAIRS = [  # that differ at their third token, at their second and first, at their end
-    ([1, 5, 7, 9, 4], [1, 5, 8, 9, 4, 3]),
-    ([1, 2, 3], [1, 4, 3, 6, 6, 5, 4, 8, 9, 7]),
-    ([1, 7, 7, 7, 2], [1, 7, 7, 7, 3]),
-]
-CLEAN, CORRUPTED = [1, 5, 6, 7], [1, 5, 9, 7]
 assert_close = functools.partial(np.testing.assert_allclose, atol=1e-5)
+
+
+def pair(good, bad, num_context=1):
+    return ReadingWindow(good, num_context), ReadingWindow(bad, num_context)
+
+
+# That differ at their third token, at their second and first, and at their end.
+PAIRS = [
+    pair([1, 5, 7, 9, 4], [1, 5, 8, 9, 4, 3]),
+    pair([1, 2, 3], [1, 4, 3, 6, 6, 5, 4, 8, 9, 7]),
+    pair([1, 7, 7, 7, 2], [1, 7, 7, 7, 3]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +37,6 @@ def model(tiny_model_config):
 def params(model):
     drawn = drawn_params(model)
     return jax.tree.map(lambda leaf: 3 * leaf, drawn)  # so that edits show
-
-
-def pair(good, bad, num_context=1):
-    return ReadingWindow(good, num_context), ReadingWindow(bad, num_context)
 
 
 def read_together(pairs):
@@ -80,22 +81,21 @@ def places(model):
 
 
 def test_effects_are_those_of_one_forward_pass_for_each(model, params):
-    pairs = [pair(*each) for each in PAIRS]
-    found = all_effects(model, params, pairs)
-    base = differences(model, params, pairs)
+    found = all_effects(model, params, PAIRS)
+    base = differences(model, params, PAIRS)
     assert_close(found.base, base)
     assert (found.base == found.clean).all()
     for field, place, name, where in places(model):
-        expected = differences(model, params, pairs, {name: zero(**where)})
+        expected = differences(model, params, PAIRS, {name: zero(**where)})
         actual = getattr(found, field)[:, *place]
         assert_close(actual, expected, err_msg=name)
     for layer, name in enumerate(state_names(model)):
-        expected = differences(model, params, pairs, states=layer + 1)
+        expected = differences(model, params, PAIRS, states=layer + 1)
         assert_close(found.lens[:, layer], expected)
         for number, first in enumerate((2, 1, 4)):  # in which sentences differ
             for position in range(max(0, first - 3), first) if layer < 2 else ():
                 edits = {name: zero(positions=position)}
-                expected = differences(model, params, [pairs[number]], edits)
+                expected = differences(model, params, [PAIRS[number]], edits)
                 actual = found.positions[number, layer, first - 1 - position]
                 assert_close(actual, expected[0])
     assert np.isnan(found.positions).sum(axis=(1, 2)).tolist() == [2, 4, 0]
@@ -103,21 +103,15 @@ def test_effects_are_those_of_one_forward_pass_for_each(model, params):
 
 
 def test_the_mean_is_that_over_all_tokens_of_all_answers(model, params):
-    pairs = [pair(*each) for each in PAIRS]
-    found = all_effects(model, params, pairs, method="mean")
-    names = [f"h_1/{name}" for name in OUTPUTS]
-    windows, tokens = read_together(pairs)
-    _, recorded = forward(model, params, tokens, names)
-    for actual, name, where in (
-        (found.heads[:, 1, 0], "h_1/attn/heads", {"heads": 0}),
-        (found.attention[:, 1], "h_1/attn/out", {}),
-        (found.mlp[:, 1], "h_1/mlp/out", {}),
-    ):
+    found = all_effects(model, params, PAIRS, method="mean")
+    windows, tokens = read_together(PAIRS)
+    _, recorded = forward(model, params, tokens, ["*"])
+    for field, place, name, where in places(model):
         rows = zip(recorded[name], windows, strict=True)
         own = [row[: len(window.ids) - 1] for row, window in rows]
         mean = np.concatenate(own).mean(axis=0)
-        expected = differences(model, params, pairs, {name: replace(mean, **where)})
-        assert_close(actual, expected)
+        expected = differences(model, params, PAIRS, {name: replace(mean, **where)})
+        assert_close(getattr(found, field)[:, *place], expected, err_msg=name)
 
 
 @pytest.mark.parametrize("answers", [([2], [3]), ([2, 8], [3, 4, 4])], ids=str)
@@ -125,8 +119,8 @@ def test_a_patch_is_what_the_component_gives_after_the_clean_prompt(
     model, params, answers
 ):
     """Also of answers with several tokens, which are read after the prompt."""
-    clean = pair(*(CLEAN + answer for answer in answers), 4)
-    corrupted = pair(*(CORRUPTED + answer for answer in answers), 4)
+    clean = pair(*([1, 5, 6, 7, *answer] for answer in answers), 4)
+    corrupted = pair(*([1, 5, 9, 7, *answer] for answer in answers), 4)
     found = all_effects(model, params, [corrupted], [clean], method="patch")
     assert_close(found.base, differences(model, params, [corrupted]))
     assert_close(found.clean, differences(model, params, [clean]))
@@ -147,7 +141,7 @@ def test_a_patch_is_what_the_component_gives_after_the_clean_prompt(
 
 
 def test_special_tokens_get_no_probability(model, params):
-    windows = pair(*PAIRS[0])
+    windows = PAIRS[0]
     expected = differences(model, params, [windows], vocab_size=50)
     how = {"method": "zero", "num_positions": 0, "batch_tokens": 1}
     found = find_effects(model, 50, params, [windows], None, **how)
@@ -160,24 +154,20 @@ def test_special_tokens_get_no_probability(model, params):
 def test_effects_do_not_depend_on_what_is_computed_together(
     model, params, batch_tokens
 ):
-    pairs = [pair(*each) for each in PAIRS] * 2
+    pairs = PAIRS * 2
     one, other = (
         all_effects(model, params, pairs, method="mean", batch_tokens=size)
         for size in (2048, batch_tokens)
     )
     for ours, theirs in zip(one, other, strict=True):
         assert_close(ours, theirs)
-
-
-def test_all_components_of_all_pairs_are_one_program(model, params):
-    pairs = [pair(*PAIRS[0]), pair(*PAIRS[2])]
-    all_effects(model, params, pairs)
-    before = effects._find_effects._cache_size()
-    all_effects(model, jax.tree.map(lambda leaf: 2 * leaf, params), pairs[::-1])
+    before = effects._find_effects._cache_size()  # all are one program
+    scaled = jax.tree.map(lambda leaf: 2 * leaf, params)
+    all_effects(model, scaled, pairs[::-1], method="mean", batch_tokens=batch_tokens)
     assert effects._find_effects._cache_size() == before
 
 
 def test_pairs_that_do_not_fit_into_memory_are_refused(model, params, monkeypatch):
     monkeypatch.setattr("gpt1_jax.parallel.devices.memory_bytes", lambda: 1000)
     with pytest.raises(ValueError, match=r"A pair of 12 tokens .* Lower config\.pos"):
-        all_effects(model, params, [pair(*PAIRS[1])])
+        all_effects(model, params, PAIRS[1:2])

@@ -7,17 +7,15 @@ import math
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
-from drawn import texts
 from tiny_tasks import write_lines
 
 import gpt1_jax
 from gpt1_jax.errors import UserError
-from gpt1_jax.report.study_scores import long_table
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.reading_times import job as reading_times
 from gpt1_jax.studies.reading_times.gain import reading_gain
-from gpt1_jax.studies.reading_times.job import STUDY
 from gpt1_jax.studies.reading_times.words import BEFORE, count_words, normal_word
 
 STORIES = 4
@@ -48,11 +46,6 @@ def read_table(path):
         return list(csv.DictReader(file))
 
 
-def set_times(time, stories=("s0", "s1", "s2", "s3")):
-    """From rows to those of some stories, with other times."""
-    return lambda rows: [[*row[:3], time(row)] for row in rows if row[0] in stories]
-
-
 @pytest.fixture
 def gain(run_job, table, tmp_path):
     """A function from values to the scores of the newest step, by the table."""
@@ -71,53 +64,44 @@ def predictors_in(folder):
     return read_table(folder / "predictions/run/12/reading_times.csv")
 
 
-def cells_of(table):
-    return [list(row.values()) for row in read_table(table)]
-
-
-def made_up_rows(surprisal, num=400):
-    """Rows of a regression; the times depend on length and frequency alone."""
+def gain_of(surprisal):
+    """The gain of a surprisal, where times depend on length and frequency alone."""
     rng = np.random.default_rng(1)
-    rows = []
-    for number in range(num):
-        length, frequency = float(rng.integers(1, 12)), rng.normal()
-        row = {"story": f"s{number * 5 // num}", "position": number % (num // 5) + 1}
-        row |= {"length": length, "log_frequency": frequency, "left_out": ""}
-        row["time"] = 250 + 8 * length - 12 * frequency + rng.normal(0, 30)
-        row["surprisal"] = float(surprisal(row, rng))
-        rows.append(row)
-    for number, row in enumerate(rows):
+    table = pd.DataFrame({"story": np.repeat(["s0", "s1", "s2", "s3", "s4"], 80)})
+    table["position"] = np.tile(np.arange(1, 81), 5)
+    table["length"] = rng.integers(1, 12, 400).astype(float)
+    table["log_frequency"] = rng.normal(size=400)
+    expected = 250 + 8 * table["length"] - 12 * table["log_frequency"]
+    table["time"] = expected + rng.normal(0, 30, 400)
+    table["surprisal"] = surprisal(table["time"], rng.normal(size=400))
+    for name in ("length", "log_frequency", "surprisal"):
         for back in range(1, BEFORE + 1):
-            inside = row["position"] > back
-            for name in ("length", "log_frequency", "surprisal"):
-                row[f"{name}_{back}"] = rows[number - back][name] if inside else None
-            row["left_out"] = row["left_out"] if inside else "without two words before"
-    return rows
+            table[f"{name}_{back}"] = table.groupby("story")[name].shift(back)
+    is_early = table["position"] <= BEFORE
+    table["left_out"] = np.where(is_early, "without two words before", "")
+    return table[~is_early], reading_gain(table.to_dict("records"), folds=5)
 
 
 def test_the_gain_is_that_of_regressions_written_by_hand():
-    rows = made_up_rows(lambda row, rng: 0.02 * row["time"] + rng.normal())
-    found = reading_gain(rows, folds=5)
-    used = [row for row in rows if row["position"] > BEFORE]
+    table, found = gain_of(lambda time, noise: 0.02 * time + noise)
     base = ["length", "log_frequency", "position"]
     base += [f"{n}_{b}" for n in ("length", "log_frequency") for b in (1, 2)]
     more = [*base, "surprisal", "surprisal_1", "surprisal_2"]
-    times = np.array([row["time"] for row in used])
-    stories = np.array([row["story"] for row in used])
 
     def log_densities(names, story):
-        design = np.array([[1.0, *(row[name] for name in names)] for row in used])
-        fitted, judged = stories != story, stories == story
-        weights, *_ = np.linalg.lstsq(design[fitted], times[fitted])
-        variance = np.mean((times[fitted] - design[fitted] @ weights) ** 2)
-        errors = times[judged] - design[judged] @ weights
+        parts = (table[table["story"] != story], table[table["story"] == story])
+        fitted, judged = (np.column_stack([p[names], np.ones(len(p))]) for p in parts)
+        times, own = (part["time"].to_numpy() for part in parts)
+        weights, *_ = np.linalg.lstsq(fitted, times)
+        variance = np.mean((times - fitted @ weights) ** 2)
+        errors = own - judged @ weights
         return -0.5 * np.log(2 * np.pi * variance) - errors**2 / (2 * variance)
 
     gains = [
         log_densities(more, story) - log_densities(base, story)
-        for story in dict.fromkeys(stories)
+        for story in table["story"].unique()
     ]
-    assert found["n"] == len(used) == 390
+    assert found["n"] == len(table) == 390
     assert found["gain"] == pytest.approx(np.concatenate(gains).mean(), rel=1e-9)
     means = [each.mean() for each in gains]
     assert list(found["by_story"].values()) == pytest.approx(means, rel=1e-9)
@@ -127,26 +111,14 @@ def test_the_gain_is_that_of_regressions_written_by_hand():
 
 
 def test_noise_gains_nothing_and_the_time_itself_says_all():
-    noise = reading_gain(made_up_rows(lambda row, rng: rng.normal()), folds=5)
+    table, noise = gain_of(lambda time, noise: noise)
     assert noise["gain"] < 0.005
-    itself = reading_gain(made_up_rows(lambda row, rng: row["time"]), folds=5)
+    _, itself = gain_of(lambda time, noise: time)
     assert itself["r2_with"] > 0.99 > itself["r2_without"]
     assert itself["gain"] > 1
-
-
-def test_rows_left_out_do_not_count():
-    rows = made_up_rows(lambda row, rng: rng.normal())
-    before = reading_gain(rows, folds=5)
-    rows[100] |= {"left_out": "punctuation", "time": 1e6}
-    after = reading_gain(rows, folds=5)
-    assert after["n"] == before["n"] - 1
-    assert after["r2_with"] == pytest.approx(before["r2_with"], abs=0.02)
-
-
-def test_too_few_stories_are_refused():
-    rows = made_up_rows(lambda row, rng: rng.normal())
+    rows = table[table["story"] == "s0"].to_dict("records")
     with pytest.raises(UserError, match=r"of 1 stories are left .* need two stories"):
-        reading_gain([row for row in rows if row["story"] == "s0"], folds=5)
+        reading_gain(rows, folds=5)
 
 
 def test_surprisal_is_that_of_the_words_in_their_stories(pretrained, gain, tmp_path):
@@ -161,31 +133,29 @@ def test_surprisal_is_that_of_the_words_in_their_stories(pretrained, gain, tmp_p
         assert [row["surprisal_1"] for row in own[1:]] == nats[:-1]
         assert own[0]["surprisal_1"] == own[1]["surprisal_2"] == ""
     assert scores["n"] == sum(not row["left_out"] for row in rows)
-    assert set(scores["by_story"]) == {f"s{story}" for story in range(STORIES)}
     assert rows[70]["left_out"] == "no time"
+    table = (tmp_path / "out" / "results.md").read_text()
+    gained, error = 1000 * scores["gain"], 1000 * scores["gain_error"]
+    assert f"| gain x 1000 | {scores['n']} | {gained:.2f} ± {error:.2f} |" in table
+    for name, key in (("without", "r2_without"), ("with surprisal", "r2_with")):
+        assert f"| R² x 100, {name} | {scores['n']} | {100 * scores[key]:.2f}" in table
     assert (tmp_path / "out" / "plots" / "reading_times.png").stat().st_size > 5000
 
 
-def test_rows_in_another_order_are_put_in_that_of_the_story(gain, table):
-    before, rows = gain()["gain"], cells_of(table)
+def test_rows_are_in_the_order_of_positions_and_null_is_no_time(gain, table, tmp_path):
+    rows = read_table(table)
+    rows[5]["time"] = "NA"
+    with table.open("w", newline="") as file:
+        whole = csv.DictWriter(file, rows[0].keys())
+        whole.writeheader()
+        whole.writerows(rows)
+    before = gain()
+    rows[5]["time"] = None
     np.random.default_rng(0).shuffle(rows)
-    write_table(table, rows)
-    assert gain(to="shuffled")["gain"] == pytest.approx(before, abs=1e-9)
-
-
-def test_the_table_has_a_line_for_each_measure_and_a_column_for_each_step():
-    scores = {"gain": 0.5, "gain_error": 0.25, "r2_without": 0.125, "r2_with": 0.25}
-    scores |= {"n": 9, "by_story": {"one": 0.25, "two": 0.75}}
-    checkpoint = {"step": 8, "tasks": {"reading_times": scores}}
-    run = {"init_from": "runs/a", "kind": "lstm", "checkpoints": [checkpoint]}
-    table = long_table([run], STUDY.rows)
-    assert STUDY.table(table, None).splitlines()[2:5] == [
-        "| gain x 1000 | 9 | 500.00 ± 250.00 |",
-        "| R² x 100, without | 9 | 12.50 |",
-        "| R² x 100, with surprisal | 9 | 25.00 |",
-    ]
-    (axes,) = STUDY.figure(table).axes
-    assert texts(axes.get_yticklabels()) == ["all stories", "one", "two"]
+    lines = write_lines(tmp_path / "times.jsonl", rows)
+    after = gain(to="shuffled", data__times=str(lines))
+    assert after["n"] == before["n"]
+    assert after["gain"] == pytest.approx(before["gain"], abs=1e-9)
 
 
 def test_a_baseline_that_reads_otherwise_has_the_frequencies_of_the_run(
@@ -264,27 +234,11 @@ def test_words_of_punctuation_take_linear_time(before, after):
     assert time.process_time() - began < 1
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "counts"),
-    [
-        (
-            "a.txt",
-            "The dog, the DOG's “dog” — dog\n\n1900 the.\n",
-            {"dog": 3, "Dog!": 3, "the": 3, "dog's": 1, "cat": 0},
-        ),
-        (
-            "a.jsonl",
-            '{"text": "a dog"}\n{"text": "dog the cat saw by the sea"}\n',
-            {"dog": 2, "the": 2, "text": 0},
-        ),
-    ],
-)
-def test_frequencies_are_counted_without_case_and_punctuation(
-    tmp_path, name, text, counts
-):
-    (tmp_path / name).write_text(text)
-    frequency = count_words(str(tmp_path / name), "config.frequency_corpus")
-    for word, count in counts.items():  # of nine
+def test_frequencies_are_counted_without_case_and_punctuation(tmp_path):
+    (tmp_path / "a.txt").write_text("The dog, the DOG's “dog” — dog\n\n1900 the.\n")
+    frequency = count_words(str(tmp_path / "a.txt"), "config.frequency_corpus")
+    counts = {"dog": 3, "Dog!": 3, "the": 3, "dog's": 1, "cat": 0}  # of nine
+    for word, count in counts.items():
         expected = pytest.approx(math.log10((count + 1) / 9 * 1e6))
         assert frequency(word) == (expected, count > 0)
     assert normal_word("“Don’t,”") == "don't"
@@ -294,7 +248,6 @@ def test_frequencies_are_counted_without_case_and_punctuation(
     ("overrides", "message"),
     [
         ({"data__time": "rt"}, r"no column 'rt'; the columns are story, position, w"),
-        ({"data__story": "word", "exclude": ()}, r"two words at position|fewer than"),
         ({"data__times": "none.csv"}, r"none\.csv"),
         ({"frequency_corpus": "none.txt"}, r"'none.txt' names no file"),
         ({"exclude": ("verbs",)}, r"config.exclude='verbs' is not known"),
@@ -312,37 +265,40 @@ def test_what_cannot_be_is_refused(gain, overrides, message):
         gain(**overrides)
 
 
+def first_row(story="s0", position=1, word="a", time="250"):
+    """From rows to the same with another first one."""
+    return lambda rows: [[story, position, word, time], *rows[1:]]
+
+
+def times(time):
+    """From rows to those of two stories, with other times."""
+    return lambda rows: [[*row[:3], time(row)] for row in rows[:120]]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda rows: [], r"holds no words, only the names"),
-        (lambda rows: [r for r in rows if r[0] == "s1"], r"fewer than two stories"),
-        (lambda rows: [[*rows[0][:3], "slow"], *rows[1:]], r":2: .*holds 'slow'"),
-        (lambda rows: [[*rows[0][:3], "-5"], *rows[1:]], r":2: .*'-5', neither NA nor"),
-        (lambda rows: [rows[0], *rows], r"has two words at position 1"),
-        (lambda rows: [*rows, rows[0]], r"has two words at position 1"),
-        (lambda rows: [["s0", 1, "", 3], *rows[1:]], r":2: .* holds no word"),
-        (lambda rows: [[*rows[0][:3], "1_0"], *rows[1:]], r":2: .*'1_0', not a num"),
-        (lambda rows: [[*rows[0][:3], "1e300"], *rows[1:]], r"NA nor a number from 0"),
-        (lambda rows: [["s0", "1.5", "a", 3], *rows[1:]], r":2: .*'1\.5', not the who"),
-        (lambda rows: [["s0", "1e300", "a", 3], *rows[1:]], r":2: .*from 0 to 1e\+15"),
+        (lambda rows: rows[:60], r"fewer than two stories"),
+        (first_row(time="slow"), r":2: .*holds 'slow'"),
+        (first_row(time="-5"), r":2: .*'-5', neither NA nor"),
+        (first_row(time="1e300"), r"NA nor a number from 0"),
+        (first_row(word=""), r":2: .* holds no word"),
+        (first_row(position="1.5"), r":2: .*'1\.5', not the who"),
+        (first_row(position=2), r"has two words at position 2"),
         (lambda rows: rows[:8] + rows[60:68], r"12 words of 2 stories .* 23 words at"),
         (lambda rows: rows[:70], r"other than 's0' have 8 words, and a model of 11"),
-        (set_times(lambda row: "250"), r"all times are the same or follow exactly"),
-        (set_times(lambda row: "1e-300"), r"all times are the same or follow exactly"),
+        (times(lambda row: "1e-300"), r"all times are the same or follow exactly"),
         (
-            set_times(lambda row: str(200 + 10 * len(row[2]))),
+            times(lambda row: str(200 + 10 * len(row[2]))),
             r"follow exactly from length, log_frequency, position, length_1",
         ),
         (
-            set_times(lambda row: "250" if row[0] == "s1" else row[3], ("s0", "s1")),
+            times(lambda row: "250" if row[0] == "s1" else row[3]),
             r"In the stories other than 's0', all times are the same",
         ),
         (
-            lambda rows: [
-                [*row[:2], "ab" if row[0] == "s1" else row[2], row[3]]
-                for row in rows[:120]
-            ],
+            lambda rows: rows[:60] + [[*row[:2], "ab", row[3]] for row in rows[60:120]],
             r"In the stories other than 's0', length is 2 for all words",
         ),
     ],
@@ -351,32 +307,15 @@ def test_a_table_that_cannot_be_used_is_refused_before_any_work(
     gain, table, tmp_path, monkeypatch, change, message
 ):
     monkeypatch.setattr(step_scores.devices, "configure", pytest.fail)
-    write_table(table, change(cells_of(table)))
+    write_table(table, change([list(row.values()) for row in read_table(table)]))
     with pytest.raises(UserError, match=message):
         gain(exclude=())
     assert not (tmp_path / "out").exists()
 
 
-def test_without_positions_the_rows_of_a_story_must_be_together(gain, table):
-    rows = cells_of(table)
-    write_table(table, [*rows, rows[0]])
-    with pytest.raises(UserError, match=r":242: story 's0' begins again after another"):
-        gain(data__position="")
-
-
-def test_null_is_no_time_in_json_lines_and_no_word(gain, table, tmp_path):
-    before, rows = gain()["n"], read_table(table)
-    rows[5]["time"] = None
-    lines = {"data__times": str(write_lines(tmp_path / "times.jsonl", rows))}
-    assert gain(to="of-lines", **lines)["n"] == before - 1
-    rows[5]["word"] = None
-    write_lines(tmp_path / "times.jsonl", rows)
-    with pytest.raises(UserError, match=r"times\.jsonl:6: .* holds no word"):
-        gain(to="none", **lines)
-
-
 def test_words_that_are_not_those_of_the_text_are_named(gain, table, tmp_path):
-    rows = [cells[:3] for cells in cells_of(table)]
+    whole = [list(row.values()) for row in read_table(table)]
+    rows = [cells[:3] for cells in whole]
     other = [*rows[:5], [*rows[5][:2], "another"], *rows[6:]]
     header = ("story", "position", "word")
     text = write_table(tmp_path / "text.csv", rows, header)
@@ -387,3 +326,6 @@ def test_words_that_are_not_those_of_the_text_are_named(gain, table, tmp_path):
     write_table(text, [*rows, ["s9", 1, "more"]], header)
     with pytest.raises(UserError, match=r"'more' is not in .*times\.csv"):
         gain(to="longer", data__text=str(text))
+    write_table(table, [*whole, whole[0]])
+    with pytest.raises(UserError, match=r":242: story 's0' begins again after another"):
+        gain(to="again", data__position="")

@@ -7,29 +7,14 @@ import os
 import re
 import shutil
 
+import broken_copies as copies
 import pytest
-from broken_copies import (
-    EXPORTS,
-    FILES,
-    LOSSES,
-    NOTHING,
-    RUNS,
-    TABLE,
-    TRAINING,
-    edit_json,
-    edit_metadata,
-    edit_table,
-    read_metadata,
-    removes,
-)
 from etils import epath
-from tiny_run import ROOT, load_config
+from tiny_run import ROOT, job_config
 
-from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.jobs import convert, pretrain
-from gpt1_jax.runs import checkpoint_files
 from gpt1_jax.runs.checkpoint_files import delete_checkpoint
 from gpt1_jax.studies.verify import job as verify
 from gpt1_jax.studies.verify import trajectory
@@ -43,11 +28,7 @@ def made(tiny_config, made_once):
 
     def make(seed):
         config = tiny_config(
-            checkpoint__milestone_steps=STEPS,
-            checkpoint__keep_best=0,
-            eval__sample_tokens=0,
-            log__tensorboard=False,
-            seed=seed,
+            checkpoint__milestone_steps=STEPS, checkpoint__keep_best=0, seed=seed
         )
         name = f"verified_{seed}"
         return made_once(name, lambda folder: pretrain.run(config, str(folder)))
@@ -66,9 +47,8 @@ def exported(made, made_once):
     """`exported(seed)`: all milestones of a run as exported, not to be changed."""
 
     def make(seed):
-        return made_once(
-            f"verified_export_{seed}", lambda folder: convert_to(made(seed), folder)
-        )
+        name = f"verified_export_{seed}"
+        return made_once(name, lambda folder: convert_to(made(seed), folder))
 
     return make
 
@@ -84,9 +64,8 @@ def check(tmp_path, **overrides):
     """Runs the job on a folder of runs; returns what it wrote."""
     output = tmp_path / "verified.json"
     values = {"runs": str(tmp_path / "run"), "output": str(output), **overrides}
-    config = load_config(None, "verify", **values)
     try:
-        verify.run(config_lib.load(config.to_dict()), "")
+        verify.run(job_config("verify", **values), "")
     finally:
         found = json.loads(output.read_text())["folders"] if output.exists() else []
     return found
@@ -101,13 +80,8 @@ def problems(tmp_path, **overrides):
 
 
 def convert_to(run, folder, target="huggingface", step="milestones"):
-    config = load_config(target, "convert", init_from=str(run), step=step)
-    convert.run(config_lib.load(config.to_dict()), str(folder))
-
-
-def saved_digests(run):
-    """By step, the digests that were saved with the parameters."""
-    return {step: read_metadata(run, step)["params_digest"] for step in STEPS}
+    config = job_config("convert", target, init_from=str(run), step=step)
+    convert.run(config, str(folder))
 
 
 def test_a_run_is_verified_to_the_bit(run, tmp_path, capsys):
@@ -129,19 +103,6 @@ def test_a_run_is_verified_to_the_bit(run, tmp_path, capsys):
     assert trained == {"from": 4, "to": 8, "bit_for_bit": True, "difference": 0.0}
 
 
-@pytest.fixture
-def broken(made, exported, tmp_path):
-    """`broken(*cases)`: makes a copy in `run` and breaks it in these ways."""
-
-    def make(*cases):
-        source = made if cases[0] in RUNS else exported
-        shutil.copytree(source(3), tmp_path / "run")
-        for case in cases:
-            case.break_it(tmp_path / "run", source(4))
-
-    return make
-
-
 # Ways to break different steps, or different things of one: one copy does for them.
 TOGETHER = (
     *("03 09", "04 23", "06 07 19", "11 26"),
@@ -149,158 +110,135 @@ TOGETHER = (
 )
 
 
-def number_of(case):
-    return case.name.split()[0]
-
-
-def broken_copies(caught_by):
+def broken_copies():
     """Ways to break a copy, those of `TOGETHER` in one."""
     groups = {}
-    for case in (*RUNS, *EXPORTS):
-        if case.caught_by == caught_by:
-            number = number_of(case)
-            first = next((each for each in TOGETHER if number in each.split()), number)
-            groups.setdefault(first, []).append(case)
-    return pytest.mark.parametrize("cases", groups.values(), ids=groups)
+    for case in (*copies.RUNS, *copies.EXPORTS):
+        number = case.name.split()[0]
+        first = next((each for each in TOGETHER if number in each.split()), number)
+        groups.setdefault(first, []).append(case)
+    for name, cases in groups.items():
+        is_slow = cases[0].caught_by in (copies.TRAINING, copies.NOTHING)
+        marks = [pytest.mark.slow] * is_slow
+        yield pytest.param(cases, id=f"{cases[0].caught_by} {name}", marks=marks)
 
 
-def assert_told(told, cases):
+@pytest.mark.parametrize("cases", [*broken_copies()])
+def test_a_broken_copy_is_found_out(cases, made, exported, tmp_path):
+    """By what must catch it, and by nothing less; a few by nothing."""
+    what, step = cases[0].caught_by, cases[0].retrained_from
+    source = made if cases[0] in copies.RUNS else exported
+    shutil.copytree(source(3), tmp_path / "run")
     for case in cases:
-        assert any(re.search(case.told, line) for line in told), told
+        case.break_it(tmp_path / "run", source(4))
+    less, enough = {
+        copies.FILES: (None, {}),
+        copies.LOSSES: (None, {"losses": 99}),
+        copies.TRAINING: ({"losses": 99}, {"retrain_step": step}),
+        copies.TABLE: ({}, {"table": str(exported(3) / "trajectory.json")}),
+        copies.NOTHING: ({"losses": 99, "retrain_step": step}, None),
+    }[what]
+    if less is not None:
+        assert check(tmp_path, **less)[0]["problems"] == []
+    if enough is not None:
+        told = "\n".join(problems(tmp_path, **enough))
+        assert [case.name for case in cases if not re.search(case.told, told)] == []
 
 
-@broken_copies(FILES)
-def test_a_broken_copy_is_found_out(cases, broken, tmp_path):
-    broken(*cases)
-    assert_told(problems(tmp_path), cases)
+def make_pipe(name):
+    def make(folder, other):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return make
 
 
-@broken_copies(LOSSES)
-def test_a_consistent_copy_is_found_out_by_losses(cases, broken, tmp_path):
-    broken(*cases)
-    [told] = problems(tmp_path, losses=99)
-    assert_told([told], cases)
+def lose_digest(metadata):
+    del metadata["params_digest"]
 
 
-@pytest.mark.slow
-@broken_copies(TRAINING)
-def test_a_consistent_copy_is_found_out_by_training(cases, broken, tmp_path):
-    [case] = cases
-    broken(case)
-    assert check(tmp_path, losses=99)[0]["problems"] == []
-    assert_told(problems(tmp_path, retrain_step=case.retrained_from), cases)
+def make_endless(name):
+    return lambda folder, other: os.truncate(folder / name, 1 << 42)
 
 
-@broken_copies(TABLE)
-def test_a_consistent_copy_is_found_out_by_a_table(cases, broken, exported, tmp_path):
-    broken(*cases)
-    assert check(tmp_path)[0]["problems"] == []
-    table = str(exported(3) / "trajectory.json")
-    assert_told(problems(tmp_path, table=table), cases)
-
-
-@pytest.mark.slow
-@broken_copies(NOTHING)
-def test_some_copies_are_not_found_out(cases, broken, tmp_path):
-    [case] = cases
-    broken(case)
-    [member] = check(tmp_path, losses=99, retrain_step=case.retrained_from)
-    assert member["problems"] == []
-
-
-def test_there_are_48_broken_copies():
-    names = {number_of(case) for case in (*RUNS, *EXPORTS)}
-    assert len(names) == len(RUNS) + len(EXPORTS) == 48
-
-
-def link_to_a_device(file):
-    file.unlink()
-    file.symlink_to("/dev/zero")
-
-
-def make_pipe(file):
-    file.unlink()
-    os.mkfifo(file)
-
-
-def make_endless(file):
-    with file.open("ab") as opened:
-        opened.truncate(1 << 42)
-
-
-def drop_digest(run):
-    edit_metadata(run, 4, lambda values: values.pop("params_digest"))
+def link_to_a_device(folder, other):
+    (folder / "chck_4_steps/config.json").unlink()
+    (folder / "chck_4_steps/config.json").symlink_to("/dev/zero")
 
 
 @pytest.mark.parametrize(
-    ("place", "harm", "told"),
+    ("harm", "told"),
     [
-        ("checkpoints", lambda folder: removes(*STEPS)(folder, None), "no saved step"),
-        (".", drop_digest, "step 4: was saved without a digest of its parameters"),
-        ("config.json", make_pipe, "config.json is a pipe, and reading it may nev"),
-        ("checkpoints/4/metadata/metadata", make_pipe, "metadata/metadata is a pipe"),
+        (
+            copies.removes(*(f"checkpoints/{step}" for step in STEPS)),
+            "it holds no saved step",
+        ),
+        (
+            lambda run, _: copies.edit_metadata(run, 4, lose_digest),
+            "step 4: was saved without a digest of its parameters",
+        ),
+        (
+            make_pipe("checkpoints/4/metadata/metadata"),
+            "metadata/metadata is a pipe, and reading it may never end",
+        ),
     ],
 )
-def test_harm_to_a_run_is_found_out(run, tmp_path, place, harm, told):
-    harm(run / place)
+def test_harm_to_a_run_is_found_out(run, tmp_path, harm, told):
+    harm(run, None)
     [problem] = problems(tmp_path)
     assert told in problem
 
 
-def lose_files(export):
-    edit_table(export, lambda table: table["steps"]["8"].pop("files"))
-
-
-def lose_steps(export):
-    edit_table(export, lambda table: table.update(steps={}))
+edits = copies.edits_table
 
 
 @pytest.mark.parametrize(
-    ("place", "harm", "told"),
+    ("harm", "told"),
     [
-        (".", lose_files, "chck_8_steps: trajectory.json lists no files of it"),
-        (".", lose_steps, "its table lists no exported step"),
-        ("trajectory.json", make_pipe, "trajectory.json is a pipe"),
-        ("chck_4_steps/config.json", link_to_a_device, "config.json is a device"),
-        ("chck_4_steps/config.json", make_endless, "has 4,398,046,511,104 bytes"),
-        ("chck_4_steps/model.safetensors", make_endless, "has 4,398,046,511,104 bytes"),
+        (edits(lambda table: table["steps"]["8"].pop("files")), "lists no files of it"),
+        (edits(lambda table: table["steps"].clear()), "lists no exported step"),
+        (copies.edits_step(name="../other"), "is no table of a trajectory"),
+        (copies.edits_step(name="chck_8_steps"), "is no table of a trajectory"),
+        (make_pipe("trajectory.json"), "trajectory.json is a pipe"),
+        (link_to_a_device, "config.json is a device"),
+        (make_endless("chck_4_steps/config.json"), "has 4,398,046,511,104 bytes"),
+        (make_endless("chck_4_steps/model.safetensors"), "has 4,398,046,511,104 bytes"),
     ],
 )
-def test_harm_to_an_export_is_found_out(publish, tmp_path, place, harm, told):
-    harm(tmp_path / "run" / place)
+def test_harm_to_an_export_is_found_out(publish, tmp_path, harm, told):
+    harm(tmp_path / "run", None)
     assert told in problems(tmp_path)[0]
 
 
-@pytest.mark.parametrize(
-    "name", ["../other", "/etc", 7, ".", "a/b", "", "chck_8_steps"]
-)
-def test_a_table_that_leads_elsewhere_is_refused(publish, tmp_path, name):
-    """Or twice to the same place."""
-    edit_table(tmp_path / "run", lambda table: table["steps"]["4"].update(name=name))
-    [problem] = problems(tmp_path)
-    assert "is no table of a trajectory" in problem
+ODD = [None, True, 7, 10**400, float("nan"), "x", "\ud800", [], {}, [[]], {"a": []}]
 
 
-def test_a_milestone_of_tokens_that_is_missing_is_named(run, tmp_path):
-    """As if the steps of 128 tokens had been kept by their tokens."""
-    amounts = [128 * step for step in STEPS]
-
-    def in_tokens(config):
-        config["checkpoint"] |= {"milestone_steps": []}
-        config["checkpoint"] |= {"milestone_tokens": [*amounts, 10**9]}
-
-    edit_json(run / "config.json", in_tokens)
-    for step, amount in zip(STEPS, amounts, strict=True):
-        kept = {"amount": amount, "unit": "tokens"}
-
-        def change(values, kept=kept):
-            in_tokens(values["config"])
-            values["milestone"] = kept
-
-        edit_metadata(run, step, change)
-    assert check(tmp_path)[0]["problems"] == []
-    shutil.rmtree(run / "checkpoints" / "4")
-    assert problems(tmp_path) == ["512 tokens is missing, a milestone"]
+@pytest.mark.parametrize("odd", ODD, ids="{!r:.9}".format)
+def test_an_odd_value_in_a_table_is_refused_or_does_no_harm(publish, tmp_path, odd):
+    """At each place by itself, and at all those together where it is taken."""
+    file = tmp_path / "run" / "trajectory.json"
+    table = json.loads(file.read_text())
+    said = table["steps"]["4"]
+    places = [(table, key) for key in table if key != "gpt1_jax"]  # says who wrote it
+    places += [(said, key) for key in said]
+    places += [(said["files"], "README.md"), (said["text_read"], "tokens")]
+    taken = []
+    for place, key in places:
+        before, place[key] = place[key], odd
+        file.write_text(json.dumps(table))
+        place[key] = before
+        try:
+            trajectory.read_trajectory(epath.Path(file))
+            taken.append((place, key))
+        except UserError as error:
+            assert "trajectory.json " in str(error) and "\n" not in str(error)
+    refused = {"params_digest", *({"kind", "name"} if odd != "x" else ())}
+    assert refused.isdisjoint(key for _, key in taken)
+    for place, key in taken:
+        place[key] = odd
+    copies.edit_table(tmp_path / "run", lambda values: values.update(table))
+    with contextlib.suppress(UserError):
+        check(tmp_path, table=str(publish))
 
 
 def test_a_milestone_that_was_added_when_the_run_was_past_it_is_not_missing(
@@ -309,8 +247,8 @@ def test_a_milestone_that_was_added_when_the_run_was_past_it_is_not_missing(
     def add(values):
         values["checkpoint"]["milestone_steps"] = [0, 1, 2, 3, 4, 8, 12]
 
-    edit_json(run / "config.json", add)
-    edit_metadata(run, 12, lambda values: add(values["config"]))
+    copies.edit_json(run / "config.json", add)
+    copies.edit_metadata(run, 12, lambda values: add(values["config"]))
     assert check(tmp_path)[0]["problems"] == []
 
 
@@ -353,17 +291,12 @@ def test_a_step_to_train_from_needs_a_milestone_after_it(run, tmp_path, step):
     assert "those are [0, 1, 4, 8]" in problem
 
 
-@pytest.mark.parametrize("target", ["huggingface", "openai"])
-def test_an_export_carries_the_digests_of_the_training(
-    made, exported, tmp_path, target
-):
-    if target == "huggingface":
-        folder = exported(3)
-    else:
-        convert_to(made(3), folder := tmp_path / "run", target)
-    [member] = check(tmp_path, runs=str(folder))
-    found = {row["step"]: row["params_digest"] for row in member["steps"]}
-    assert found == saved_digests(made(3))
+def test_an_export_in_openai_s_format_has_the_digests_of_the_training(made, tmp_path):
+    convert_to(made(3), tmp_path / "run", "openai")
+    [member] = check(tmp_path)
+    assert [row["params_digest"] for row in member["steps"]] == [
+        copies.read_metadata(made(3), step)["params_digest"] for step in STEPS
+    ]
 
 
 def test_a_digest_can_be_computed_without_this_package(made, exported):
@@ -373,7 +306,8 @@ def test_a_digest_can_be_computed_without_this_package(made, exported):
     [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names = {}
     exec(block, names)
-    assert names["params_digest"](file) == saved_digests(made(3))[8]
+    saved = copies.read_metadata(made(3), 8)
+    assert names["params_digest"](file) == saved["params_digest"]
 
 
 @pytest.mark.parametrize("step", [0, 1, 8])
@@ -391,80 +325,17 @@ def test_a_step_of_an_export_may_lie_alone_under_any_name(
     assert "losses of 0 states and the training after 0 states. All else" in said
 
 
-ODD = [None, True, 7, 10**400, float("nan"), "x", "\ud800", [], {}, [[]], {"a": []}]
-
-
-@pytest.mark.parametrize("odd", ODD, ids="{!r:.9}".format)
-def test_an_odd_value_in_a_table_is_refused_or_does_no_harm(publish, tmp_path, odd):
-    file = tmp_path / "run" / "trajectory.json"
-    table = json.loads(file.read_text())
-    said = table["steps"]["4"]
-    places = [(table, key) for key in table if key != "gpt1_jax"]  # says who wrote it
-    places += [(said, key) for key in said]
-    places += [(said["files"], "README.md"), (said["text_read"], "tokens")]
-    taken = []
-    for place, key in places:
-        before, place[key] = place[key], odd
-        file.write_text(json.dumps(table))
-        place[key] = before
-        try:
-            trajectory.read_trajectory(epath.Path(file))
-            taken.append((place, key))
-        except UserError as error:
-            assert "trajectory.json " in str(error) and "\n" not in str(error)
-    assert not {"kind", "name", "params_digest"} & {key for _, key in taken} or (
-        odd == "x" and "params_digest" not in {key for _, key in taken}
-    )
-    for place, key in taken:
-        place[key] = odd
-    edit_table(tmp_path / "run", lambda values: values.update(table))
-    with contextlib.suppress(UserError):
-        check(tmp_path, table=str(publish))
-
-
-@pytest.mark.parametrize("first", range(0, len(ODD), len(STEPS)))
-def test_odd_metadata_is_wrong(run, tmp_path, first):
-    """Each key by itself is refused, or all that are taken are of no import.
-
-    Each step has an odd value of its own.
-    """
-    wrong = []
-    for step, odd in zip(STEPS, ODD[first:], strict=False):
-        file = run / f"checkpoints/{step}/metadata/metadata"
-        metadata, taken = json.loads(file.read_text()), {}
-        for key in metadata:
-            file.write_text(json.dumps({**metadata, key: odd}))
-            try:
-                checkpoint_files.read_metadata(epath.Path(run), step)
-                taken[key] = odd
-            except UserError as error:
-                assert "metadata/metadata" in str(error) and "\n" not in str(error)
-        assert odd == "x" or taken.keys().isdisjoint({"tokenizer", "params_digest"})
-        file.write_text(json.dumps(metadata))
-        edit_metadata(run, step, lambda values, taken=taken: values.update(taken))
-        wrong += [step] * bool(taken)
-    told = problems(tmp_path) if wrong else []
-    lines = [re.match(r"step (\d+): ", line) for line in told]
-    assert {int(line[1]) for line in lines} <= set(wrong)
-
-
-@pytest.mark.parametrize(
-    ("section", "key"), [("model", "num_layers"), ("train", "num_steps")]
-)
-def test_an_endless_configuration_takes_no_time(run, tmp_path, section, key):
+def test_an_endless_configuration_takes_no_time(run, tmp_path):
     """Which all metadata agrees with."""
 
     def change(values):
-        values[section][key] = 2**31 - 1
+        values["train"]["num_steps"] = values["model"]["num_layers"] = 2**31 - 1
 
-    edit_json(run / "config.json", change)
+    copies.edit_json(run / "config.json", change)
     for step in STEPS:
-        edit_metadata(run, step, lambda values: change(values["config"]))
-    if key == "num_steps":
-        assert check(tmp_path)[0]["problems"] == []
-    else:
-        told = problems(tmp_path)
-        assert re.match("step 0: The checkpoint in .* holds h_1/attn", told[0])
+        copies.edit_metadata(run, step, lambda values: change(values["config"]))
+    told = problems(tmp_path)
+    assert re.match("step 0: The checkpoint in .* holds h_1/attn", told[0])
 
 
 def test_a_step_that_is_deleted_while_it_is_read_is_not_wrong(
@@ -483,9 +354,6 @@ def test_a_step_that_is_deleted_while_it_is_read_is_not_wrong(
     said = capsys.readouterr().out
     assert re.search(r"^Step 4 of .* was deleted meanwhile, and is left", said, re.M)
     assert "Verified: 1 folder with 4 saved states, against" in said
-
-
-# --- a table that is kept elsewhere ---------------------------------------------------
 
 
 def test_a_run_and_an_export_agree_with_their_table(publish, made, tmp_path, capsys):
@@ -507,27 +375,22 @@ def test_another_runs_table_is_refused(publish, made, exported, tmp_path):
     ]
 
 
-UNVERIFIED = {"folder": "a", "problems": ["b"], "steps": []}
-
-
 @pytest.mark.parametrize(
     ("values", "told"),
     [
         ({}, "is no table of a trajectory: kind=None must be text"),
         ({"kind": "a", "seed": 1, "steps": {"x": {}}}, "step='x' must be the number"),
         ({"folders": []}, "lists no folder"),
-        ({"folders": [7]}, "lists no folder, or one that was not ver"),
-        ({"folders": [UNVERIFIED]}, "lists no folder, or one that was not verified"),
-        (None, r"published\.json cannot be read as JSON: .*No such"),
-        ([], "not a JSON object"),
+        (
+            {"folders": [{"folder": "a", "problems": ["b"], "steps": []}]},
+            "lists no folder, or one that was not verified",
+        ),
     ],
     ids=str,
 )
 def test_what_is_no_table_is_refused_before_any_work(tmp_path, values, told):
     table = tmp_path / "published.json"
-    if values is not None:
-        stamp = EXPORT.stamp() if isinstance(values, dict) else None
-        table.write_text(json.dumps({**stamp, **values} if stamp else values))
+    table.write_text(json.dumps({**EXPORT.stamp(), **values}))
     with pytest.raises(UserError, match=told):
         check(tmp_path, table=str(table))
 

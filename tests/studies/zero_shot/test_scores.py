@@ -1,6 +1,5 @@
 """Zero-shot scores: by hand from a model's logits, and of models made to be right."""
 
-import json
 import shutil
 
 import jax
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from made_up_tokenizer import Characters
 from tiny_models import all_logits, drawn_params
-from tiny_tasks import write_lines, write_task
+from tiny_tasks import rows, write_lines, write_task
 
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer, TokenScores
@@ -20,6 +19,7 @@ from gpt1_jax.studies.zero_shot.tasks import (
     load_answers,
     select_zero_shot_tasks,
 )
+from gpt1_jax.tasks import metrics
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 TOKENIZER = Characters()
@@ -90,27 +90,13 @@ def test_scores_are_those_of_the_plain_formula(folder, tiny_model_config):
             train = [np.mean(plain(a)) for a in task.threshold_on.windows]
             gaps = np.abs(np.array(train) - found["threshold"])
             assert gaps.min() < 1e-5
+            assert found["auc"] == metrics.auc(means, np.asarray(labels))
         else:
             combine = np.sum if name == "sst2" else np.mean
             rows = np.reshape([combine(each) for each in values], (len(labels), -1))
             predictions = rows.argmax(axis=1)
             assert found["accuracy"] == np.mean(predictions == labels)
         np.testing.assert_array_equal(predicted, predictions)
-
-
-@pytest.mark.parametrize("right", [True, False])
-def test_a_model_that_prefers_right_answers_is_right(folder, right):
-    """It likes "jjjj" where the label is 1, and dislikes "aaaa"."""
-    (task,) = load(folder, "cola")
-
-    def preference(read, scored):
-        return (-1.0 if "jjjj" in scored else -2.0) * (1 if right else -1)
-
-    _, _, scores = score_answers(task, scorer_of(preference), None, seed=0)
-    assert scores["auc"] == float(right)
-    if right:
-        assert scores["matthews"] == 1.0 and scores["threshold"] == -1.0
-        assert scores["standard_error"] == scores["auc_standard_error"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -151,29 +137,14 @@ def test_examples_may_have_different_numbers_of_candidates(tmp_path):
     assert np.shape(scores["confusion"]) == (3, 3)
 
 
-def test_of_answers_that_are_equally_likely_the_first_wins(folder):
-    for task in load(folder, "sst2", "copa"):
-        predictions, *_ = score_answers(task, scorer_of(lambda a, b: -1.0), None, 0)
-        assert not predictions.any()
-
-
-def test_a_subset_of_the_examples(folder):
+def test_cola_needs_both_labels_of_its_training_split(folder, tmp_path):
     (task,) = load(folder, "cola", max_examples=5)
     assert len(task.examples) == len(task.threshold_on.examples) == 5
-    assert set(task.num_answers) == {1}
-
-
-def test_cola_needs_its_training_split(tmp_path):
-    write_task(tmp_path, "cola", train=0)
+    write_task(tmp_path, "cola", train=0, dev=4)
     with pytest.raises(MissingData, match=r"no train data of CoLA"):
         load(tmp_path, "cola")
-
-
-def test_a_threshold_needs_both_labels(tmp_path):
-    write_task(tmp_path, "cola", train=4, dev=4)
-    path = tmp_path / "cola" / "train.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    write_lines(path, [{**row, "label": 1} for row in rows])
+    examples = [{**row, "label": 1} for row in rows("cola", 4, seed=0)]
+    write_lines(tmp_path / "cola" / "train.jsonl", examples)
     with pytest.raises(UserError, match="All 4 examples of cola:train have the same"):
         load(tmp_path, "cola")
 
@@ -182,22 +153,17 @@ def test_a_threshold_needs_both_labels(tmp_path):
 def test_the_content_digest_tells_examples_from_any_others(folder, tmp_path, changed):
     shutil.copytree(folder / "cola", tmp_path / "cola")
     path = tmp_path / "cola" / f"{changed}.jsonl"
-    text = path.read_text()
-    digests = set()
-    for other in (text, text.replace(": 1", ": 0", 1), text.replace("jjjj", "jjjk", 1)):
+    text, digests = path.read_text(), []
+    for other in (text, text, text.replace(": 1", ": 0", 1), text.replace("jjjj", "j")):
         path.write_text(other)
-        for _ in range(2):
-            (task,) = load(tmp_path, "cola")
-            digests.add(task.content_digest())
-    assert len(digests) == 3
+        (task,) = load(tmp_path, "cola")
+        digests.append(task.content_digest())
+    assert digests[0] == digests[1] and len(set(digests)) == 3
 
 
-def test_the_content_digest_tells_context_from_what_is_scored(tmp_path):
-    row = {"sentence": "a b", "label": 0}
-    found = set()
+def test_the_content_digest_tells_context_from_what_is_scored(folder):
+    data, found = ZeroShotDataConfig("jsonl", str(folder), 0), set()
     for context, scored in (("a b", " c d"), ("a b c", " d"), ("", "a b c d")):
         task = AnswersTask(TASKS["sst2"], context=context, scored=scored)
-        write_lines(tmp_path / "sst2" / "dev.jsonl", [row])
-        data = ZeroShotDataConfig("jsonl", str(tmp_path), 0)
         found.add(load_answers(task, data, TOKENIZER, 96).content_digest())
     assert len(found) == 3
