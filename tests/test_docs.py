@@ -25,14 +25,8 @@ from gpt1_jax.training import optimizer, steps
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-BENCHMARKS = ROOT / "benchmarks"
-LINKING_PAGES = [
-    *PAGES,
-    ROOT / "CHANGELOG.md",
-    ROOT / "CONTRIBUTING.md",
-    BENCHMARKS / "README.md",
-    BENCHMARKS / "LOG.md",
-]
+OTHER_PAGES = ("CHANGELOG", "CONTRIBUTING", "benchmarks/README", "benchmarks/LOG")
+LINKING_PAGES = [*PAGES, *(ROOT / f"{name}.md" for name in OTHER_PAGES)]
 PROGRAM = "python -m gpt1_jax.main"
 CONFIG_FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
 
@@ -68,21 +62,13 @@ LAUNCHERS = (
 )
 
 
-# --- reading pages ------------------------------------------------------------
-
-
 def page_id(path):
     return str(path.relative_to(ROOT))
 
 
-def bash_blocks(text):
-    """The contents of the ```bash blocks of a page."""
-    return re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
 def commands(text):
     """Single commands of the ```bash blocks, comments and continuations resolved."""
-    for block in bash_blocks(text):
+    for block in re.findall(r"(?ms)^```bash\n(.*?)^```$", text):
         for line in re.sub(r"\\\n\s*", "", block).splitlines():
             for command in re.sub(r"(^|\s)#.*", "", line).split("&&"):
                 if command.strip():
@@ -90,7 +76,7 @@ def commands(text):
 
 
 def without_code(text):
-    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"(?ms)^```.*?^```$", "", text)
 
 
 def links(text):
@@ -100,7 +86,7 @@ def links(text):
 
 def anchors(text):
     """The fragments that GitHub gives to the headings of a page."""
-    for heading in re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE):
+    for heading in re.findall(r"(?m)^#+ (.+)$", without_code(text)):
         kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
         yield kept.replace(" ", "-")
 
@@ -112,19 +98,16 @@ def flags_in_prose(text):
     return [shlex.split(span) for span in flags if "=" in span]
 
 
-DOCUMENTED = [
-    pytest.param(command, id=f"{page_id(path)}-{number}")
+DOCUMENTED = {
+    f"{page_id(path)}-{number}": command
     for path in PAGES
     for number, command in enumerate(commands(path.read_text()))
-]
-PROSE_FLAGS = [
-    pytest.param(arguments, id=f"{page_id(path)}:{' '.join(arguments)}")
+}
+PROSE_FLAGS = {
+    f"{page_id(path)}:{' '.join(arguments)}": arguments
     for path in PAGES
     for arguments in flags_in_prose(path.read_text())
-]
-
-
-# --- checking commands --------------------------------------------------------
+}
 
 
 def parsed(arguments):
@@ -166,18 +149,14 @@ def check_command(command):
         return
     for form in OTHER_COMMANDS:
         if match := re.fullmatch(form, command):
-            extras = match.groupdict().get("extras")
-            unknown = set(extras.split(",") if extras else ()) - declared_extras()
-            assert not unknown, f"setup.cfg declares no extra {unknown}"
+            extras = match.groupdict().get("extras") or ""
+            declared = setup_cfg()["options.extras_require"]
+            assert {*filter(None, extras.split(","))} <= {*declared}
             return
     raise AssertionError(f"neither the program nor a known command: {command}")
 
 
-def declared_extras():
-    return set(setup_cfg()["options.extras_require"])
-
-
-@pytest.mark.parametrize("command", DOCUMENTED)
+@pytest.mark.parametrize("command", DOCUMENTED.values(), ids=DOCUMENTED)
 def test_documented_commands_are_accepted(command):
     check_command(command)
 
@@ -194,8 +173,7 @@ def test_the_commands_in_the_files_of_launch_are_accepted():
 def test_every_job_has_a_documented_command():
     jobs = {
         load_typed(shlex.split(command.removeprefix(PROGRAM))).job
-        for path in PAGES
-        for command in commands(path.read_text())
+        for command in DOCUMENTED.values()
         if command.startswith(PROGRAM)
     }
     assert jobs == set(CONFIG_FILES)
@@ -206,23 +184,16 @@ def test_every_job_has_a_documented_command():
     [
         f"{PROGRAM} --config=configs/pretrain.py:small --config.model.depth=3",
         f"{PROGRAM} --config=configs/pretrain.py:small --config.train.batch_size=0",
-        f"{PROGRAM} --config=configs/pretrain.py:small --work_dir=runs/a",
         f"{PROGRAM} --config=configs/pretrain.py:small stray",
-        f"{PROGRAM} --config=configs/pretrain.py:huge",
         f"{PROGRAM} --config=configs/finetune.py:sst3 --config.init_from=run",
         f"{PROGRAM} --config=configs/zero_shot.py:sst3 --config.init_from=run",
-        f"{PROGRAM} --workdir=runs/a",
         "pip install -e '.[no_such_extra]'",
-        "pip install gpt1",
         f"launch/local.sh 2 {PROGRAM} --config=configs/pretrain.py:huge",
-        "launch/tpu.sh up",
         "rm -r ~",
     ],
 )
 def test_wrong_commands_are_noticed(command):
-    with pytest.raises(
-        (ValueError, AttributeError, OSError, AssertionError, flags_lib.Error)
-    ):
+    with pytest.raises((ValueError, AttributeError, AssertionError, flags_lib.Error)):
         check_command(command)
 
 
@@ -234,33 +205,26 @@ def accepts(file, arguments):
     return True
 
 
-@pytest.mark.parametrize("arguments", PROSE_FLAGS)
+@pytest.mark.parametrize("arguments", PROSE_FLAGS.values(), ids=PROSE_FLAGS)
 def test_flags_in_prose_exist(arguments):
     assert any(accepts(file, arguments) for file in CONFIG_FILES)
 
 
-@pytest.mark.parametrize("argument", ["--config.model.depth=3", "--config.seed=one"])
-def test_wrong_flags_in_prose_are_noticed(argument):
-    assert not any(accepts(file, [argument]) for file in CONFIG_FILES)
+def test_wrong_flags_in_prose_are_noticed():
+    assert not any(accepts(file, ["--config.seed=one"]) for file in CONFIG_FILES)
 
 
 @pytest.mark.parametrize("marker", ["quickstart", "test"])
 def test_the_readme_marks_the_commands_that_ci_runs(marker):
     text = README.read_text()
-    found = re.findall(
-        rf"^<!-- {marker} -->\n```bash\n(?:.+\n)+```$", text, re.MULTILINE
-    )
-    assert len(found) == 1 and text.count(f"<!-- {marker} -->") == 1
+    (place,) = re.finditer(rf"<!-- {marker} -->\n", text)
+    assert re.match(r"(?m)```bash\n(?:.+\n)+```$", text[place.end() :])
 
 
 def test_only_setup_cfg_says_who_owns_the_project():
     """What the owner fills in before a release; CITATION.cff repeats the author."""
-    listed = subprocess.run(
-        ["git", "grep", "-lE", "OWNER|THIS_REPOSITORY|YOUR_(NAME|ACCOUNT)"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    grep = ["git", "grep", "-lE", "OWNER|THIS_REPOSITORY|YOUR_(NAME|ACCOUNT)"]
+    listed = subprocess.run(grep, cwd=ROOT, capture_output=True, text=True)
     if listed.returncode > 1:
         pytest.skip("not a git checkout")
     found = set(listed.stdout.split())
@@ -269,9 +233,6 @@ def test_only_setup_cfg_says_who_owns_the_project():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     authors = [each["name"] for each in citation["authors"]]
     assert authors == [setup_cfg()["metadata"]["author"]]
-
-
-# --- links and paths ----------------------------------------------------------
 
 
 def broken_links(path):
@@ -284,11 +245,6 @@ def broken_links(path):
         lost = not target.exists() or not target.is_relative_to(ROOT)
         if lost or (fragment and fragment not in anchors(target.read_text())):
             yield link
-
-
-@pytest.mark.parametrize("path", LINKING_PAGES, ids=page_id)
-def test_relative_links_exist(path):
-    assert list(broken_links(path)) == []
 
 
 def test_the_list_of_functions_says_what_they_take_and_do():
@@ -318,12 +274,8 @@ def test_the_list_of_functions_says_what_they_take_and_do():
 
 
 def test_every_page_is_one_click_from_the_readme():
-    targets = {
-        (ROOT / link.partition("#")[0]).resolve()
-        for link in links(README.read_text())
-        if not re.match(r"[a-z]+:", link)
-    }
-    assert [page_id(path) for path in LINKING_PAGES[1:] if path not in targets] == []
+    targets = {link.partition("#")[0] for link in links(README.read_text())}
+    assert {page_id(path) for path in LINKING_PAGES[1:]} <= targets
 
 
 def missing_files(text):
@@ -334,7 +286,8 @@ def missing_files(text):
 
 
 @pytest.mark.parametrize("path", LINKING_PAGES, ids=page_id)
-def test_the_files_that_pages_name_exist(path):
+def test_what_a_page_links_to_and_the_files_that_it_names_exist(path):
+    assert list(broken_links(path)) == []
     assert list(missing_files(path.read_text())) == []
 
 
@@ -344,7 +297,7 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 def test_the_architecture_names_every_room():
     package = (ROOT / "gpt1_jax").iterdir()
     rooms = {path.name for path in package if (path / "__init__.py").exists()}
-    assert set(re.findall(r"^\| `(\w+)/`", ARCHITECTURE, re.MULTILINE)) == rooms
+    assert set(re.findall(r"(?m)^\| `(\w+)/`", ARCHITECTURE)) == rooms
 
 
 def test_the_functions_that_the_architecture_names_exist():

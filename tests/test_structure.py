@@ -4,7 +4,6 @@ import ast
 import contextlib
 import functools
 import importlib.metadata
-import json
 import re
 import subprocess
 import sys
@@ -103,7 +102,15 @@ def rank(name):
     return next(i for i, rooms in enumerate(ORDER) if name in rooms)
 
 
+def calls(tree):
+    """(the last name of what is called, the call) of each call in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield getattr(node.func, "attr", getattr(node.func, "id", "")), node
+
+
 def test_imports_run_one_way():
+    assert set().union(*ORDER) == {room(path.parts) for path in TREES}
     for here, tree in TREES.items():
         for name in imported(tree):
             top, _, rest = name.partition(".")
@@ -127,7 +134,7 @@ def required():
     lists = {**setup["options.extras_require"]}
     lists[""] = setup["options"]["install_requires"]
     return {
-        name: {distribution(line) for line in lines.split("\n") if line.strip()}
+        name: {distribution(line) for line in lines.strip().splitlines()}
         for name, lines in lists.items()
     }
 
@@ -178,24 +185,17 @@ def test_only_what_uses_an_extra_needs_it():
         for path in TREES
         if path.name not in ("__init__.py", "__main__.py")
     }
-    program = """
-import importlib, json, sys
-names, hidden = json.load(sys.stdin)
-sys.modules |= dict.fromkeys(hidden)
-for name in names:
+    program = f"""
+import importlib, sys
+sys.modules |= dict.fromkeys({sorted(hidden)})
+for name in {sorted(names)}:
     try:
         importlib.import_module(name)
     except ImportError:
         print(name)
 """
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        input=json.dumps([sorted(names), sorted(hidden)]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert {*result.stdout.split()} == {
+    run = [sys.executable, "-c", program]
+    assert {*subprocess.check_output(run, text=True).split()} == {
         "gpt1_jax.data.parquet",
         "gpt1_jax.eval_harness",
         "gpt1_jax.runs.wandb",
@@ -226,30 +226,19 @@ def test_pretraining_imports_the_core_alone():
 def test_what_a_table_names_is_there():
     paths = module_paths()
     for path, tree in TREES.items():
-        for node in ast.walk(tree):
-            text = node.value if isinstance(node, ast.Constant) else None
-            named = isinstance(text, str) and re.fullmatch(
-                r"gpt1_jax\.([\w.]+):(\w+)", text
-            )
+        texts = [x.value for x in ast.walk(tree) if isinstance(x, ast.Constant)]
+        for text in texts:
+            named = re.fullmatch(r"gpt1_jax\.([\w.]+):(\w+)", str(text))
             if named:
                 assert named[1] in paths, f"{path}: {text}"
                 body = ast.parse(paths[named[1]].read_text()).body
                 assert named[2] in {getattr(each, "name", "") for each in body}, text
 
 
-def test_every_room_has_a_rank_and_every_rank_a_room():
-    rooms = {room(path.parts) for path in TREES}
-    assert set().union(*ORDER) == rooms
-
-
 def writing_calls(tree):
     """Names of the functions that a module calls to write to disk."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        function = node.func
-        name = getattr(function, "attr", getattr(function, "id", ""))
-        module = getattr(getattr(function, "value", None), "id", "")
+    for name, node in calls(tree):
+        module = getattr(getattr(node.func, "value", None), "id", "")
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         texts = [each.value for each in arguments if isinstance(each, ast.Constant)]
         modes = [t for t in texts if isinstance(t, str) and set(t) & set("wax+")]
@@ -268,11 +257,8 @@ def test_one_module_opens_files_to_write():
 
 
 def test_the_name_of_a_folder_is_no_pattern():
-    found = {}
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
-            name = getattr(node, "func", node)
-            name = getattr(name, "attr", getattr(name, "id", ""))
-            if isinstance(node, ast.Call) and name in ("glob", "iglob", "rglob"):
-                found.setdefault(str(path), set()).add(name)
-    assert found == PATTERNS
+    called = {
+        str(path): {name for name, _ in calls(tree)} for path, tree in TREES.items()
+    }
+    found = {path: names & {"glob", "iglob", "rglob"} for path, names in called.items()}
+    assert {path: names for path, names in found.items() if names} == PATTERNS
