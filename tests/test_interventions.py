@@ -22,7 +22,7 @@ SIZES = {"num_layers": 3, "num_heads": 4, "embed_dim": 16, "mlp_dim": 64}
 
 
 def blocks(text):
-    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return re.findall(r"(?ms)^```python\n(.*?)^```$", text)
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +47,13 @@ def run_folder(corpus_dir, made_once):
 @pytest.fixture
 def here(run_folder, finetuned, tmp_path, monkeypatch):
     """A working folder with the runs that the page names."""
-    for name, folder in {
-        "pretrain/quickstart": run_folder,
-        "pretrain/day": run_folder,
-        "finetune/sst2": finetuned,
-    }.items():
-        place = tmp_path / "runs" / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(folder)
+    for job in ("pretrain", "finetune"):
+        (tmp_path / "runs" / job).mkdir(parents=True)
+    (tmp_path / "runs/pretrain/quickstart").symlink_to(run_folder)
+    (tmp_path / "runs/pretrain/day").symlink_to(run_folder)
+    (tmp_path / "runs/finetune/sst2").symlink_to(finetuned)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-# --- examples ---------------------------------------------------------------------
 
 
 def test_the_calls_run_one_after_another(here, capsys):
@@ -135,16 +129,13 @@ def test_prompts_are_written_for_the_study(here):
         assert [a == b for a, b in zip(clean, corrupted, strict=True)][:2] == [1, 0]
 
 
-# --- what it says -----------------------------------------------------------------
-
-
 LETTERS = dict(N=2, T=9, D=32, H=2, K=16, F=128, V=97, U=24, P=16)
 
 
 def listed(heading, kind, depth):
     """The shapes in a table by name, for a model of this kind."""
     table, found = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0], {}
-    for row in re.findall(r"^\| `(.+) \|$", table, re.MULTILINE):
+    for row in re.findall(r"(?m)^\| `(.+) \|$", table):
         path, shapes, kinds = row.split(" | ")[:3]
         folder, _, names = path.strip("}`").partition("{")
         shapes = re.findall(r"\[(.+?)\]", shapes)
@@ -173,7 +164,7 @@ def test_parameters_and_activations_are_those_of_the_lists(
 
 
 def test_ready_edits_are_those_of_the_list():
-    listed = re.findall(r"^\| `(\w+)\(.*\)` \| ", PAGE, re.MULTILINE)
+    listed = re.findall(r"(?m)^\| `(\w+)\(.*\)` \| ", PAGE)
     source = (ROOT / "gpt1_jax" / "model" / "interventions.py").read_text()
-    made = re.findall(r"^def ([a-z]\w*)\([^)]*\) -> Edit:", source, re.MULTILINE)
+    made = re.findall(r"(?m)^def ([a-z]\w*)\([^)]*\) -> Edit:", source)
     assert set(listed) == set(made) - {"as_pytree"}

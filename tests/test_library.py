@@ -9,14 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import (
-    ROOT,
-    SETTINGS,
-    as_flags,
-    load_config,
-    set_globally,
-    tiny_overrides,
-)
+from tiny_run import ROOT, SETTINGS, as_flags, load_config, set_globally, tiny_overrides
+from tiny_tasks import write_lines
 
 import gpt1_jax
 from gpt1_jax import scripting
@@ -53,12 +47,15 @@ def test_two_models_are_compared(here, capsys):
 
 def write_tickets(path, seed):
     rng = np.random.default_rng(seed)
-    with path.open("w") as file:
-        for number in range(64):
-            team = ("hardware", "billing")[number % 2]
-            words = " ".join(rng.choice([team, "the", "fox", "dog"], 5))
-            row = {"subject": words, "body": f"the {team} fox", "team": team}
-            file.write(json.dumps(row) + "\n")
+    teams = ("hardware", "billing") * 32
+    subjects = [" ".join(rng.choice([team, "the", "fox", "dog"], 5)) for team in teams]
+    write_lines(
+        path,
+        [
+            {"subject": subject, "body": f"the {team} fox", "team": team}
+            for team, subject in zip(teams, subjects, strict=True)
+        ],
+    )
 
 
 def test_a_table_is_learnt_and_labels_are_given(here, capsys):
@@ -82,8 +79,7 @@ def test_a_table_is_learnt_and_labels_are_given(here, capsys):
             (("hardware", 0.6), ("billing", 0.1), ("hardware", 0.8))
         )
     ]
-    path = here / "runs/finetune/tickets/predictions/dev.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(here / "runs/finetune/tickets/predictions/dev.jsonl", lines)
     errors = scripting.RunResult("runs/finetune/tickets", {}).errors
     assert errors.to_dict("records") == [
         {"id": number, **texts, "label": "billing", "prediction": "hardware"}
@@ -137,6 +133,8 @@ def test_a_model_is_pre_trained_and_continues(corpus_dir, tmp_path, capsys):
     result = gpt1_jax.pretrain(config, str(tmp_path / "run"))
     assert result.folder == str(tmp_path / "run") and result.scores["step"] == 12
     assert result.model.run.step == 12
+    with pytest.raises(UserError, match="labels need a fine-tuned one"):
+        result.model.predict(["a text"])
     assert gpt1_jax.pretrain(config, tmp_path / "run") == result
     assert "Nothing to do" in capsys.readouterr().out
 
@@ -158,26 +156,13 @@ def test_scores_are_those_of_the_runs_asked_for(tmp_path, monkeypatch):
     assert gpt1_jax.finetune(config).scores == {"sst2": own, "rte": own}
 
 
-def test_defaults_are_those_of_the_command():
+def test_defaults_and_mistakes_are_those_of_the_command(tmp_path):
     for job, preset in (("pretrain", "small"), ("finetune", "custom")):
-        made = gpt1_jax.defaults(f"{job}:{preset}")
-        assert made == load_config(preset, file=job)
-
-
-@pytest.mark.parametrize(
-    ("job", "message"),
-    [
-        ("pretran", "There is no job 'pretran'; there are .*pretrain"),
-        ("pretrain:smal", "has no preset 'smal'.*Did you mean small"),
-        ("report:x", "this job has no presets"),
-    ],
-)
-def test_a_job_that_is_not_there_is_refused(job, message):
-    with pytest.raises(UserError, match=message):
-        gpt1_jax.defaults(job)
-
-
-def test_mistakes_have_the_text_of_the_command(tmp_path):
+        assert gpt1_jax.defaults(f"{job}:{preset}") == load_config(preset, file=job)
+    with pytest.raises(UserError, match=r"no job 'pretran'; there are .*pretr"):
+        gpt1_jax.defaults("pretran")
+    with pytest.raises(UserError, match=r"has no preset 'smal'.*Did you mean small"):
+        gpt1_jax.defaults("pretrain:smal")
     config = gpt1_jax.defaults("finetune:sst2")
     with pytest.raises(UserError, match=r"name its folder with --config\.init_from"):
         gpt1_jax.finetune(config, str(tmp_path / "run"))
@@ -187,8 +172,3 @@ def test_mistakes_have_the_text_of_the_command(tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a run folder"):
         gpt1_jax.finetune(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
-
-
-def test_only_a_fine_tuned_model_labels(pretrained):
-    with pytest.raises(UserError, match="labels need a fine-tuned one"):
-        gpt1_jax.load(str(pretrained)).predict(["a text"])

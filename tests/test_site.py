@@ -1,11 +1,12 @@
 """The documentation as a site: nothing from other servers, no link to nowhere."""
 
 import html.parser
-import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
+import types
 from urllib.parse import unquote, urldefrag
 
 import pytest
@@ -47,9 +48,8 @@ def site(made_once):
 
 @pytest.fixture(scope="module")
 def pages(site):
-    return {
-        path: Page(path) for path in site.rglob("*.html") if path.name != "404.html"
-    }
+    paths = [path for path in site.rglob("*.html") if path.name != "404.html"]
+    return {path: Page(path) for path in paths}
 
 
 def test_nothing_comes_from_another_server(site, pages):
@@ -88,16 +88,11 @@ def test_every_page_is_two_clicks_away(site, pages):
     assert len(docs) > 25 and docs <= reached
 
 
-def test_public_functions_have_their_docstrings(site):
+def test_docstrings_a_notebook_and_a_folder_are_pages(site):
     text = (site / "api" / "index.html").read_text()
     for name in ("load", "surprisal", "released_adam", "make_pretrain_step"):
-        assert f'id="gpt1_jax.{name}' in text or re.search(
-            rf'id="[\w.]+\.{name}"', text
-        )
+        assert re.search(rf'id="[\w.]+\.{name}"', text)
     assert "See `gpt1_jax.load`" not in text
-
-
-def test_a_notebook_and_a_folder_are_pages(site):
     assert "look_inside.ipynb" in (site / "source/notebooks/index.html").read_text()
     notebook = (site / "source/notebooks/look_inside.ipynb/index.html").read_text()
     assert "gpt1_jax.load" in re.sub("<[^>]*>", "", notebook)
@@ -121,14 +116,7 @@ def test_the_annotated_script_computes_what_it_says(site):
     assert not re.search(r"\$\\?\w+\$", text)  # an equation as it was written
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a row of\n$W_p$, is added",
-        "$W_p$ begins a paragraph",
-        "- $W_p$ in a list,\n  $x^1$ too",
-    ],
-)
+@pytest.mark.parametrize("text", ["$W_p$ begins", "- $W_p$ in a list,\n  $x^1$ too"])
 def test_an_equation_in_a_line_stays_in_its_paragraph(text, make_site):
     page = markdown.markdown(make_site.with_mathml(text), extensions=["md_in_html"])
     ((_, inside),) = re.findall(r"<(p|li)>(.*?)</\1>", page, re.DOTALL)
@@ -146,8 +134,5 @@ def test_dollar_signs_and_code_are_no_equations(make_site):
 @pytest.fixture(scope="module")
 def make_site():
     """The module docs/make_site.py."""
-    path = ROOT / "docs" / "make_site.py"
-    spec = importlib.util.spec_from_file_location("make_site", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    path = str(ROOT / "docs" / "make_site.py")
+    return types.SimpleNamespace(**runpy.run_path(path))

@@ -2,10 +2,10 @@
 
 import configparser
 import contextlib
-import importlib.util
 import json
 import os
 import random
+import runpy
 import subprocess
 import sys
 import threading
@@ -24,7 +24,6 @@ from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.training import steps
 
 ROOT = Path(__file__).parents[1]
-
 
 # Settings of JAX that somebody's own process may have, none of them the default.
 SETTINGS = {
@@ -83,17 +82,15 @@ def tiny_overrides(corpus_dir):
 def longer_config(corpus_dir, **overrides):
     """The tiny run with a context of 40 tokens and a sample, as of `pretrained`."""
     longer = {"model.max_seq_len": 40, "eval.sample_tokens": 4}
-    config = load_config(**{**tiny_overrides(corpus_dir), **longer, **overrides})
-    return config_lib.load(config.to_dict())
+    longer = {**tiny_overrides(corpus_dir), **longer, **overrides}
+    return job_config("pretrain", "quickstart", **longer)
 
 
 def load_config(preset="quickstart", file="pretrain", **overrides):
     """The ConfigDict of configs/FILE.py with `section__key` overrides."""
     path = ROOT / "configs" / f"{file}.py"
-    spec = importlib.util.spec_from_file_location(f"{file}_config", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = module.get_config(preset) if preset else module.get_config()
+    module = runpy.run_path(str(path))
+    config = module["get_config"](*[preset] * bool(preset))
     config.update_from_flattened_dict(
         {key.replace("__", "."): value for key, value in overrides.items()}
     )
@@ -119,7 +116,6 @@ def run_program(
 
     Args:
       flags: of the command line.
-      cwd: the working directory.
       env: further environment variables.
       stdin: what standard input holds.
       stderr: where standard error goes, as `subprocess` has it.
@@ -256,11 +252,8 @@ def poison(monkeypatch, bad_steps, bad_losses=None):
 @contextlib.contextmanager
 def set_globally(settings):
     """Settings of the whole process, as the environment or a script makes them."""
-    before = {name: jax.config.values[name] for name in settings}
-    try:
+    with contextlib.ExitStack() as stack:
         for name, value in settings.items():
+            stack.callback(jax.config.update, name, jax.config.values[name])
             jax.config.update(name, value)
         yield
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
