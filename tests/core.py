@@ -176,50 +176,23 @@ python -m gpt1_jax.main --config=configs/pretrain.py --help
 | what is read when | `gpt1_jax/data/windows.py` |
 | a value of the configuration | `configs/pretrain.py`, `gpt1_jax/config/sections.py` |
 
-## What is here
-
-| in `gpt1_jax/` | modules | lines | |
-| --- | ---: | ---: | --- |
-{here}
-
 ## What is not here
 
 Fine-tuning, all other jobs and studies, and what pre-training finds by name: a line
 says that it is missing, and training goes on without sampled text, the plot of the loss
 and kernels. To have one of these, copy its module from gpt1_jax, and what that imports.
-A gpt1_jax that is installed besides is not looked into.
+A gpt1_jax that is installed besides is not looked into. What is found by name:
 
-| in `gpt1_jax/` | |
-| --- | --- |
 {missing}
 """
 
 
 def _readme(core: set[str], carried: set[str]) -> str:
-    """What the copy is, for its reader: what it has, what it lacks, how to begin."""
-    paths = module_paths()
-    rooms = sorted({name.partition(".")[0] for name in core})
-    sizes = {room: size({n for n in core if n.split(".")[0] == room}) for room in rooms}
+    """What the copy is, for its reader: how to begin, and what it lacks."""
     modules, lines = size(core)
-    return _README.format(
-        modules=modules,
-        lines=lines,
-        here="\n".join(
-            f"| {room} | {number} | {length:,} | {_says(paths[room])} |"
-            for room, (number, length) in sizes.items()
-        ),
-        missing="\n".join(
-            f"| {name} | {_says(paths[name])} |"
-            for name in sorted(_named({paths[name] for name in carried}) - carried)
-        ),
-    )
-
-
-def _says(path: Path) -> str:
-    """The first sentence of a module's docstring."""
-    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-    first = re.split(r"\.(?=\s|$)", docstring.replace("|", "\\|"))[0]
-    return first.partition("\n\n")[0].replace("\n", " ")
+    paths = {module_paths()[name] for name in carried}
+    missing = "\n".join(f"- `{name}`" for name in sorted(_named(paths) - carried))
+    return _README.format(modules=modules, lines=lines, missing=missing)
 
 
 def _named(paths: set[Path]) -> set[str]:
