@@ -113,65 +113,45 @@ def write_babylm(task: Task, split: str, rows: list[dict], folder: Path) -> Path
     return write_lines(folder / f"{task.name}.{name}.jsonl", rows)
 
 
+_PAIR, _ROW, _ONE = "index\tsentence1\tsentence2", "{i}\t{0}\t{1}", "{i}\t{0}"
 _MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
     "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
 )
-_MNLI_ROW = "{i}\t1\t1n\tfiction\t( a\t( b\t(ROOT\t(ROOT\t{0}\t{1}"
 _STSB = (
     "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 )
-_STSB_ROW = "{i}\tnews\tfile\t2012\t0001\tnone\tnone\t{0}\t{1}"
-_MRPC = "#1 ID\t#2 ID\t#1 String\t#2 String"
-_PAIR = "index\tsentence1\tsentence2"
-_QNLI = "index\tquestion\tsentence"
-_ROW = "{i}\t{0}\t{1}"
-_NAMED = "{i}\t{0}\t{1}\t{name}"
-_NUMBERED = "{i}\t{0}\t{1}\t{label}"
-
-# Folder: first line and rows of train, of dev, and of test.
+_MRPC, _QQP = "#1 ID\t#2 ID\t#1 String\t#2 String", "id\tquestion1\tquestion2"
+# The folder; the first line and the rows without labels.
 _GLUE = {
-    "mnli": (
-        "MNLI",
-        (_MNLI + "\tlabel1\tgold_label", _MNLI_ROW + "\tneutral\t{name}"),
-        (_MNLI + "\tlabel1\tlabel2\tgold_label", _MNLI_ROW + "\tx\ty\t{name}"),
-        (_MNLI, _MNLI_ROW),
-    ),
-    "qnli": ("QNLI", *[(_QNLI + "\tlabel", _NAMED)] * 2, (_QNLI, _ROW)),
-    "rte": ("RTE", *[(_PAIR + "\tlabel", _NAMED)] * 2, (_PAIR, _ROW)),
-    "wnli": ("WNLI", *[(_PAIR + "\tlabel", _NUMBERED)] * 2, (_PAIR, _ROW)),
-    "mrpc": (
-        "MRPC",
-        *[("\ufeffQuality\t" + _MRPC, "{label}\t10{i}\t11{i}\t{0}\t{1}")] * 2,
-        ("index\t" + _MRPC, "{i}\t10{i}\t11{i}\t{0}\t{1}"),
-    ),
+    "mnli": ("MNLI", _MNLI, "{i}\t1\t1n\tfiction\t( a\t( b\t(ROOT\t(ROOT\t{0}\t{1}"),
+    "qnli": ("QNLI", "index\tquestion\tsentence", _ROW),
+    "rte": ("RTE", _PAIR, _ROW),
+    "wnli": ("WNLI", _PAIR, _ROW),
+    "mrpc": ("MRPC", f"index\t{_MRPC}", "{i}\t10{i}\t11{i}\t{0}\t{1}"),
+    "qqp": ("QQP", _QQP, _ROW),
+    "stsb": ("STS-B", _STSB, "{i}\tnews\tfile\t2012\t0001\tnone\tnone\t{0}\t{1}"),
+    "cola": ("CoLA", "index\tsentence", _ONE),
+    "sst2": ("SST-2", "index\tsentence", _ONE),
+}
+# What labels add to them, or both with labels.
+_ADDED = {
+    "mnli train": ("label1\tgold_label", "neutral\t{name}"),
+    "mnli dev": ("label1\tlabel2\tgold_label", "x\ty\t{name}"),
+    "qnli": ("label", "{name}"),
+    "rte": ("label", "{name}"),
+    "wnli": ("label", "{label}"),
+    "stsb": ("score", "{label:.3f}"),
+}
+_LABELLED = {
+    "mrpc": (f"\ufeffQuality\t{_MRPC}", "{label}\t10{i}\t11{i}\t{0}\t{1}"),
     "qqp": (
-        "QQP",
-        *[
-            (
-                "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
-                "{i}\t3{i}\t4{i}\t{0}\t{1}\t{label}",
-            )
-        ]
-        * 2,
-        ("id\tquestion1\tquestion2", _ROW),
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        "{i}\t3{i}\t4{i}\t{0}\t{1}\t{label}",
     ),
-    "stsb": (
-        "STS-B",
-        *[(_STSB + "\tscore", _STSB_ROW + "\t{label:.3f}")] * 2,
-        (_STSB, _STSB_ROW),
-    ),
-    "cola": (
-        "CoLA",
-        *[("", "gj04\t{label}\t\t{0}")] * 2,
-        ("index\tsentence", "{i}\t{0}"),
-    ),
-    "sst2": (
-        "SST-2",
-        *[("sentence\tlabel", "{0}\t{label}")] * 2,
-        ("index\tsentence", "{i}\t{0}"),
-    ),
-}  # fmt: skip
+    "cola": ("", "gj04\t{label}\t\t{0}"),
+    "sst2": ("sentence\tlabel", "{0}\t{label}"),
+}
 
 
 def write_official(task: Task, split: str, made: list[MadeUp], folder: Path) -> None:
@@ -185,10 +165,13 @@ def _write(path: Path, lines: list[str]) -> None:
 
 
 def _write_glue(task, split, subset, made, folder):
-    name, *forms = _GLUE[task.name]
-    header, row = forms[("train", "dev", "test").index(split)]
+    name, header, row = _GLUE[task.name]
     if subset == "ax":
         header, row = _PAIR, _ROW
+    elif split != "test":
+        added = _ADDED.get(f"{task.name} {split}") or _ADDED.get(task.name)
+        both = added and (f"{header}\t{added[0]}", f"{row}\t{added[1]}")
+        header, row = both or _LABELLED[task.name]
     lines = [header] if header else []
     for i, example in enumerate(made):
         label = example.label

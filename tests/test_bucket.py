@@ -74,12 +74,8 @@ def test_a_killed_run_on_gs_equals_one_on_disk(corpus_dir, variables, tmp_path):
     assert "damaged" not in output
     tool("get", folder, tmp_path / "copied")
     assert_same_run(tmp_path / "local", tmp_path / "copied", 12)
-    code, output = run_program(
-        "--config=configs/generate.py",
-        f"--config.init_from={folder}",
-        "--config.prompt=abc",
-        env=variables,
-    )
+    flags = as_flags({"init_from": folder, "prompt": "abc"})
+    code, output = run_program("--config=configs/generate.py", *flags, env=variables)
     assert code == 0, output
 
 

@@ -69,25 +69,22 @@ def test_the_calls_run_one_after_another(here, capsys):
     assert not np.allclose(first, second)
 
 
-def run_example(heading):
-    """The names of a block that needs no other."""
+def run_example(heading, capsys):
+    """The names of a block that needs no other, and what it prints."""
     text = EXAMPLES.partition(f"\n### {heading}\n")[2].partition("\n##")[0]
     (code,) = blocks(text)
-    names = {}
-    exec(compile(code, heading, "exec"), names)
-    return names
+    exec(compile(code, heading, "exec"), names := {})
+    return names, capsys.readouterr().out
 
 
 def test_induction_heads_are_scored_and_ablated(here, capsys):
-    names = run_example("An induction head")
-    said = capsys.readouterr().out
+    names, said = run_example("An induction head", capsys)
     config, tokens, length = names["config"], names["twice"], names["length"]
     maps = interventions.attention(config, names["model"].params, jnp.asarray(tokens))
     number = int(names["best"][0])
     layer, head = divmod(number, 4)
-    by_hand = np.mean(
-        [maps[layer][:, head, t, t - length + 1] for t in range(length, 2 * length)]
-    )
+    places = np.arange(length, 2 * length)
+    by_hand = np.mean(maps[layer][:, head, places, places - length + 1])
     np.testing.assert_allclose(names["induction"][layer, head], by_hand, rtol=1e-5)
     assert f"h_{layer}, head {head}: {by_hand:.3f}" in said
     (whole, _), (without, gain) = map(names["loss_without"], ([], names["best"]))
@@ -97,8 +94,7 @@ def test_induction_heads_are_scored_and_ablated(here, capsys):
 
 
 def test_states_are_patched_by_layer_and_position(here, capsys):
-    run_example("Number agreement")
-    said = capsys.readouterr().out
+    _, said = run_example("Number agreement", capsys)
     lines = [line.split() for line in said.splitlines()]
     assert [line[0] for line in lines] == ["embedding", "h_0/out", "h_1/out", "h_2/out"]
     moved = np.asarray([[float(x) for x in line[1:]] for line in lines])
@@ -108,13 +104,10 @@ def test_states_are_patched_by_layer_and_position(here, capsys):
 
 
 def test_samples_are_steered(here, capsys):
-    names = run_example("Steering a sample")
-    said = capsys.readouterr().out.splitlines()
-    assert [line[:9].strip() for line in said] == [
-        *("-2", "-1", "+0", "+1", "+2"),
-        *("random -1", "random +1"),
-    ]
-    assert all(line[20:] != said[2][20:] for line in (said[0], said[4]))
+    names, said = run_example("Steering a sample", capsys)
+    said = {line[:9].strip(): line[20:] for line in said.splitlines()}
+    assert [*said] == ["-2", "-1", "+0", "+1", "+2", "random -1", "random +1"]
+    assert said["-2"] != said["+0"] != said["+2"]
     pull, other = (np.linalg.norm(names[each]) for each in ("pull", "other"))
     np.testing.assert_allclose(pull, other, rtol=1e-6)
 
