@@ -181,29 +181,8 @@ python -m gpt1_jax.main --config=configs/pretrain.py --help
 Fine-tuning, all other jobs and studies, and what pre-training finds by name: a line
 says that it is missing, and training goes on without sampled text, the plot of the loss
 and kernels. To have one of these, copy its module from gpt1_jax, and what that imports.
-A gpt1_jax that is installed besides is not looked into. What is found by name:
-
-{missing}
+A gpt1_jax that is installed besides is not looked into.
 """
-
-
-def _readme(core: set[str], carried: set[str]) -> str:
-    """What the copy is, for its reader: how to begin, and what it lacks."""
-    modules, lines = size(core)
-    paths = {module_paths()[name] for name in carried}
-    missing = "\n".join(f"- `{name}`" for name in sorted(_named(paths) - carried))
-    return _README.format(modules=modules, lines=lines, missing=missing)
-
-
-def _named(paths: set[Path]) -> set[str]:
-    """The modules that tables name: "gpt1_jax.MODULE:NAME" or "gpt1_jax.MODULE"."""
-    found = set()
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                named = re.fullmatch(r"gpt1_jax\.([\w.]+)(:\w+)?", node.value)
-                found |= {named[1]} if named else set()
-    return found & set(module_paths())
 
 
 # --- the folder ---------------------------------------------------------------------
@@ -225,7 +204,8 @@ def write_core(folder: Path) -> set[str]:
         raise ValueError(f"{_RECIPE} does not have {_END!r} once.")
     (folder / _RECIPE).parent.mkdir()
     (folder / _RECIPE).write_text(recipe.replace(_END, _VALUES + _END))
-    (folder / "README.md").write_text(_readme(core, carried))
+    modules, lines = size(core)
+    (folder / "README.md").write_text(_README.format(modules=modules, lines=lines))
     (folder / "gpt1_jax" / "py.typed").touch()
     (folder / "gpt1_jax" / "configs").symlink_to("../configs")
     return core
