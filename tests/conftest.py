@@ -71,10 +71,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("rest"):
         config.option.markexpr = ""  # slow tests too
-    if hasattr(config, "cache"):
-        cache = config.cache.mkdir("jax")
-    else:  # -p no:cacheprovider
-        cache = Path(tempfile.mkdtemp(prefix="jax-"))
+    has_cache = hasattr(config, "cache")  # not with -p no:cacheprovider
+    cache = config.cache.mkdir("jax") if has_cache else tempfile.mkdtemp(prefix="jax-")
     jax.config.update("jax_compilation_cache_dir", str(cache))
     # Noting where each operation comes from takes some 6% of the tests that train.
     jax.config.update("jax_traceback_in_locations_limit", 0)
@@ -235,10 +233,8 @@ def past_its_best(finetuned, tmp_path):
     """A finished run on SST-2 whose earliest saved step has the best score."""
     folder = shutil.copytree(finetuned, tmp_path / "past_its_best")
     first, *later = saved_steps(epath.Path(folder))
-    assert later
-    for step in (first, *later):
+    for step, score in ((first, 0.9), *((each, 0.8) for each in later)):
         checkpoint = epath.Path(folder) / "checkpoints" / str(step)
-        score = 0.9 if step == first else 0.8
         write_score(checkpoint, Best("valid_accuracy", highest=True), score)
     return folder
 

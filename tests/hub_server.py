@@ -263,8 +263,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _validate(self, card):
         """As the Hub checks the metadata of a card, in small."""
-        _, *parts = card.split("---\n", 2)
-        values = yaml.safe_load(parts[0]) if len(parts) == 2 and not _ else {}
+        begin, *parts = card.split("---\n", 2)
+        values = yaml.safe_load(parts[0]) if len(parts) == 2 and not begin else {}
         problems = []
         if values.get("license", "mit") not in _LICENSES:
             problems.append(f'"license" must be one of [{", ".join(_LICENSES)}]')
@@ -272,10 +272,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for each in [language] if isinstance(language, str) else language:
             if len(each) not in (2, 3):
                 problems.append(f'"language[0]" must only contain lowercase: {each}')
-        for model in values.get("model-index", ()):
-            for result in model["results"]:
-                if {"task", "dataset", "metrics"} - set(result):
-                    problems.append('"model-index[0].results[0]" lacks a key')
+        results = [
+            x for model in values.get("model-index", ()) for x in model["results"]
+        ]
+        if any({"task", "dataset", "metrics"} - set(result) for result in results):
+            problems.append('"model-index[0].results[0]" lacks a key')
         errors = [{"message": problem} for problem in problems]
         warnings = [] if values else [{"message": "empty or missing yaml metadata"}]
         answer = {"errors": errors, "warnings": warnings}
@@ -310,15 +311,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _send_modes(self, folder, files):
         known = {each["path"]: each for each in files_of(folder)}
-        modes = [
-            {
-                "path": path,
-                "uploadMode": "lfs" if path.endswith(_LARGE) else "regular",
-                "shouldIgnore": False,
-                "oid": oid_of(known.get(path)),
-            }
-            for path in (file["path"] for file in files)
-        ]
+        modes = []
+        for path in (file["path"] for file in files):
+            mode = "lfs" if path.endswith(_LARGE) else "regular"
+            mode = {"path": path, "uploadMode": mode, "shouldIgnore": False}
+            modes.append({**mode, "oid": oid_of(known.get(path))})
         self._send_value({"files": modes})
 
     def _send_actions(self, objects):

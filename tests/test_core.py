@@ -99,19 +99,6 @@ def test_the_core_pretrains_resumes_and_goes_on(core, pretrain, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_core_trains_on_its_own_modules_by_default(run, corpus_dir, tmp_path):
-    given = tiny_overrides(corpus_dir)
-    for name in ("data.source", "data.train", "log.tensorboard", "eval.sample_tokens"):
-        del given[name]  # those of the copied recipe
-    given |= {"data.cache_dir": tmp_path, "train.num_steps": 2, "eval.max_batches": 1}
-    given["optimizer.warmup_steps"] = 1
-    given |= {"model.kind": "lstm", "model.lstm_units": 24}
-    printed = run(*PROGRAM, *as_flags(given))
-    assert printed.count("No sampled text: that needs gpt1_jax.inference, which") == 1
-    assert "LSTM layer of 24 units" in printed and "Done: 2 steps, in " in printed
-
-
-@pytest.mark.slow
 def test_what_the_core_lacks_is_not_found_beside_it(core, run, pretrain):
     lacks = "which this copy of the package does not have; copy it, too"
     assert run("-c", ASK).splitlines() == [

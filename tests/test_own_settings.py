@@ -115,16 +115,10 @@ def test_the_callers_settings_are_put_back():
 
 def test_nothing_is_compiled_again_for_them():
     traced = []
-
-    @jax.jit
-    def double(x):
-        traced.append(x)
-        return x + x
-
+    double = jax.jit(lambda x: traced.append(x) or x + x)
     double(jnp.float32(1))
     with own_settings():
         double(jnp.float32(1))
-    assert len(traced) == 1
     with set_globally(ALL_SETTINGS), own_settings():
         double(np.float32(1))
     assert len(traced) == 1

@@ -124,27 +124,22 @@ def test_what_is_scored_is_not_scored_again(saved, one_device, monkeypatch, name
     pd.testing.assert_frame_equal(before, after, check_exact=True)
 
 
-PASSAGE = {"input": "lines.txt"}
 JOBS = {  # that read a folder: what they are given beside it
     "generate": {"prompt": "bcd", "sampling.max_new_tokens": 2},
-    "surprisal": {**PASSAGE, "output": "out.csv"},
-    "features": {**PASSAGE, "output": "out.npz"},
-    "explore": {**PASSAGE, "output": "out.html"},
+    "surprisal": {"input": "lines.txt", "output": "out.csv"},
+    "features": {"input": "lines.txt", "output": "out.npz"},
+    "explore": {"input": "lines.txt", "output": "out.html"},
     "convert": {},
-    "zero_shot": {"data.source": "jsonl", "data.dir": "tasks"},
-    "minimal_pairs": {"data.files": "pairs.jsonl"},
+    "zero_shot": make.TASKS,
+    "minimal_pairs": make.PAIRS,
     "batches": {"steps": "(1,)", "output": "out.jsonl"},
     "verify": {"losses": 1, "output": "out.json"},
     "finetune": make.FINETUNE,
-    "predict": {**PASSAGE, "output": "out.jsonl"},
+    "predict": {"input": "lines.txt", "output": "out.jsonl"},
     "report": {},
 }
-PRESETS = {
-    "convert": "huggingface",
-    "zero_shot": "sst2",
-    "minimal_pairs": "custom",
-    "finetune": "sst2",
-}
+PRESETS = {"convert": "huggingface", "minimal_pairs": "custom"}
+PRESETS |= {"zero_shot": "sst2", "finetune": "sst2"}
 FOLDERS = {"runs": ("explore", "verify", "report")}  # named by this key
 READ = [
     *((job, "pretrain") for job in JOBS if job != "predict"),
@@ -168,12 +163,11 @@ def test_every_job_reads_it(saved, one_device, monkeypatch, job, folder):
     assert job == "generate" or any(Path().glob("out*"))
 
 
-def test_it_predicts_what_it_predicted(saved, one_device, tmp_path):
-    rows = read_lines(saved / "tasks" / "sst2" / "dev.jsonl")
-    (tmp_path / "lines.txt").write_text("".join(f"{r['sentence']}\n" for r in rows))
-    values = {"init_from": "finetune", "input": "lines.txt", "output": "out.jsonl"}
-    run(configured("predict", **values), "")
-    kept = read_lines(saved / "finetune" / "predictions" / "dev.jsonl")
+def test_it_predicts_what_it_predicted(saved, one_device):
+    rows = read_lines("tasks/sst2/dev.jsonl")
+    Path("lines.txt").write_text("".join(f"{row['sentence']}\n" for row in rows))
+    run(configured("predict", **JOBS["predict"], init_from="finetune"), "")
+    kept = read_lines("finetune/predictions/dev.jsonl")
     for found, expected in zip(read_lines("out.jsonl"), kept, strict=True):
         assert found["prediction"] == expected["prediction"]
         probs = pytest.approx(expected["probabilities"], abs=1e-4)
@@ -198,7 +192,6 @@ def rewrite(file, **values):
     [
         ("pretrain/config.json", "generate", {"init_from": "pretrain", "prompt": "a"}),
         ("pretrain/config.json", "report", {"runs": "pretrain"}),
-        ("pretrain/config.json", "convert", {"init_from": "pretrain"}),
         ("pretrain/tokenizer/tokenizer.json", "convert", {"init_from": "pretrain"}),
         ("exported/gpt1_jax_tokenizer/tokenizer.json", "convert", {}),
         ("exported/trajectory.json", "verify", {"runs": "exported"}),
