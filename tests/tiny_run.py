@@ -205,9 +205,7 @@ def metrics_without_times(workdir):
 def assert_same_run(left, right, step):
     """Both runs hold the same state at a step, bit for bit, and the same records."""
     one, other = saved_state(left, step), saved_state(right, step)
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
     assert metrics_without_times(left) == metrics_without_times(right)
 
 
