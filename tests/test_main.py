@@ -70,11 +70,7 @@ sys.addaudithook(stop)
 program.run()
 """
 # Long enough for a signal to come before the end.
-LONG = {
-    "train.num_steps": 300,
-    "checkpoint.every_steps": 50,
-    "eval.every_steps": 150,
-}
+LONG = {"train.num_steps": 300, "checkpoint.every_steps": 50, "eval.every_steps": 150}
 
 
 def in_two_processes(run, codes=(0, 0), flags=(), **second):

@@ -19,6 +19,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.config.flat import flatten
 from gpt1_jax.runs.records import TIME_KEYS
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.training import steps
@@ -55,28 +56,24 @@ def write_texts(folder):
 
 def tiny_overrides(corpus_dir):
     """Overrides of the quickstart preset: one small layer, 12 steps."""
-    return {
-        "model.num_layers": 1,
-        "model.num_heads": 2,
-        "model.embed_dim": 16,
-        "model.mlp_dim": 64,  # four times as wide: transformers knows no other
-        "model.max_seq_len": 16,
-        "tokenizer.vocab_size": 512,
-        "data.source": "text",
-        "data.train": str(corpus_dir / "texts"),
-        "data.cache_dir": str(corpus_dir / "cache"),
-        "train.num_steps": 12,
-        "train.batch_size": 8,
-        "train.compilation_cache_dir": jax.config.jax_compilation_cache_dir or "",
-        "optimizer.warmup_steps": 2,
-        "eval.every_steps": 4,
-        "eval.batch_size": 8,
-        "eval.sample_tokens": 0,  # sampling is a program of its own
-        "checkpoint.every_steps": 4,
-        "checkpoint.milestone_steps": (),
-        "log.every_steps": 2,
-        "log.tensorboard": False,  # which loads PyTorch where that is installed
-    }
+    texts, cache = (str(corpus_dir / name) for name in ("texts", "cache"))
+    xla = jax.config.jax_compilation_cache_dir or ""
+    sizes = dict(num_layers=1, num_heads=2, embed_dim=16, max_seq_len=16)
+    return flatten(
+        {
+            # Four times as wide inside: transformers knows no other.
+            "model": {**sizes, "mlp_dim": 64},
+            "tokenizer": dict(vocab_size=512),
+            "data": dict(source="text", train=texts, cache_dir=cache),
+            "train": dict(num_steps=12, batch_size=8, compilation_cache_dir=xla),
+            "optimizer": dict(warmup_steps=2),
+            # Sampling is a program of its own.
+            "eval": dict(every_steps=4, batch_size=8, sample_tokens=0),
+            "checkpoint": dict(every_steps=4, milestone_steps=()),
+            # TensorBoard loads PyTorch where that is installed.
+            "log": dict(every_steps=2, tensorboard=False),
+        }
+    )
 
 
 def longer_config(corpus_dir, **overrides):
