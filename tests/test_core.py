@@ -127,14 +127,6 @@ def test_the_tests_of_the_core_pass(run):
     run("-m", "pytest", "-q", "-n", "0", "-x", *(f"tests/{name}" for name in some))
 
 
-def test_the_core_says_how_large_it_is_and_where_to_begin(core):
-    page = (core / "README.md").read_text()
-    modules, lines = size(closure("jobs.pretrain"))
-    assert f"\n{modules} modules of {lines:,} lines that " in page
-    for name in re.findall(r"`((?:gpt1_jax|configs)/[\w/]*\.py)`", page):
-        assert (core / name).exists(), name
-
-
 def test_a_folder_with_something_in_it_is_refused(tmp_path):
     (tmp_path / "kept").touch()
     with pytest.raises(FileExistsError, match="is not empty; name another"):
@@ -142,13 +134,17 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_the_pages_say_how_large_the_core_is():
+def test_the_pages_say_how_large_the_core_is_and_its_own_where_to_begin(core):
     modules, lines = size(closure("jobs.pretrain"))
     rounded = f"{round(lines, -2):,}"
     for page in ("docs/architecture.md", "docs/paper-to-code.md"):
         assert f"{modules} modules of {rounded} lines" in (ROOT / page).read_text()
     readme = (ROOT / "README.md").read_text()
     assert f"{rounded} with all that pre-training runs" in readme
+    own = (core / "README.md").read_text()
+    assert f"\n{modules} modules of {lines:,} lines that " in own
+    for name in re.findall(r"`((?:gpt1_jax|configs)/[\w/]*\.py)`", own):
+        assert (core / name).exists(), name
 
 
 @pytest.mark.parametrize("start", ["jobs.pretrain", "training.steps"])
