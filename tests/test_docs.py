@@ -128,7 +128,7 @@ def check_command(command):
         assert module in ("gpt1_jax.main", "gpt1_jax.eval_harness")
     for extras in re.findall(r"\.\[(.*)\]", command):
         assert {*extras.split(",")} <= {*setup_cfg()["options.extras_require"]}
-    for file in re.findall(r"[\w/]+\.(?:py|sh|sbatch|yaml)\b", command):
+    for file in re.findall(r"(?:docs|launch|tests)/\w+\.\w+", command):
         assert (ROOT / file).exists()
 
 
