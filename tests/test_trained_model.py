@@ -1,6 +1,7 @@
 """A run in a notebook."""
 
 import dataclasses
+import functools
 import re
 import subprocess
 import sys
@@ -257,26 +258,9 @@ def test_several_texts_are_scored_apart(model):
         model.surprisal([TEXT, " \n"])
 
 
-SEVERAL = {
-    "forward": lambda model, texts: model.forward(texts),
-    "surprisal": lambda model, texts: model.surprisal(texts),
-    "log_probs": lambda model, texts: model.log_probs(texts),
-    "generate": lambda model, texts: model.generate(texts),
-}
-ONE = {
-    "encode": lambda model, text: model.encode(text),
-    "tokens": lambda model, text: model.tokens(text),
-    "logits": lambda model, text: model.logits(text),
-    "next_tokens": lambda model, text: model.next_tokens(text),
-    "hidden_states": lambda model, text: model.hidden_states(text),
-    "attention": lambda model, text: model.attention(text),
-    "features": lambda model, text: model.features(text, 1),
-    "context": lambda model, text: model.log_probs(TEXT, text),
-}
-
-
-@pytest.mark.parametrize("call", SEVERAL.values(), ids=SEVERAL)
-def test_other_than_texts_are_refused_in_one_line(model, call):
+@pytest.mark.parametrize("method", ["forward", "surprisal", "log_probs", "generate"])
+def test_other_than_texts_are_refused_in_one_line(model, method):
+    call = getattr(model, method)
     several = "a str, or a list or tuple of them, as list(column) makes."
     for given, message in (
         (None, f"text is of type NoneType; pass {several}"),
@@ -284,16 +268,24 @@ def test_other_than_texts_are_refused_in_one_line(model, call):
         ([TEXT, {}], "texts[1] is of type dict; pass a str."),
     ):
         with pytest.raises(UserError) as found:
-            call(model, given)
+            call(given)
         assert str(found.value) == message
     with pytest.raises(UserError, match=r"'\\ud800' .* is half of a character.*\Z"):
-        call(model, ["a", "of \ud800"])
+        call(["a", "of \ud800"])
 
 
-@pytest.mark.parametrize("call", ONE.values(), ids=ONE)
-def test_other_than_one_text_is_refused_in_one_line(model, call):
+ONE = ("encode", "tokens", "logits", "next_tokens", "hidden_states", "attention")
+
+
+@pytest.mark.parametrize("method", [*ONE, "features", "log_probs"])
+def test_other_than_one_text_is_refused_in_one_line(model, method):
+    call = getattr(model, method)
+    if method == "features":
+        call = functools.partial(call, layer=1)
+    if method == "log_probs":
+        call = functools.partial(call, TEXT)  # the context
     for value in (None, b"ab", ["ab"]):
         with pytest.raises(UserError, match=r"^\w+ is of type \w+; pass a str\.$"):
-            call(model, value)
+            call(value)
     with pytest.raises(UserError, match=r"'\\ud800' .* is half of a character.*\Z"):
-        call(model, "of \ud800")
+        call("of \ud800")
