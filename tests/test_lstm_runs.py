@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 from tiny_models import all_logits
 from tiny_run import job_config
-from tiny_tasks import finetune_config, write_task
+from tiny_tasks import finetune_config
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
 from gpt1_jax.jobs import convert, finetune, pretrain
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.studies.words import features
 from gpt1_jax.studies.words import job as words_job
-from gpt1_jax.studies.zero_shot import job as zero_shot
 
 TEXT = "the abcd of efgh and a"
 
@@ -57,12 +55,8 @@ def test_attention_maps_are_refused_before_anything_is_written(
     (tmp_path / "text.txt").write_text(TEXT)
     places = {"input": str(tmp_path / "text.txt")}
     places["output"] = str(tmp_path / "features.npz")
-    config = job_config("features", init_from=str(pretrained_lstm), **places)
-    words_job.run(config, "")
-    with np.load(tmp_path / "features.npz") as found:
-        assert {"layer_0", "layer_1"} <= set(found) and "layer_2" not in found
-    (tmp_path / "features.npz").unlink()
-    config = config_lib.load({**config.to_dict(), "attention": True, "rows": "last"})
+    values = {"init_from": str(pretrained_lstm), "attention": True, "rows": "last"}
+    config = job_config("features", **values, **places)
     monkeypatch.setattr(features, "Reader", None)  # nothing is read
     with pytest.raises(ValueError, match="no attention maps"):
         words_job.run(config, "")
@@ -89,11 +83,3 @@ def test_it_is_fine_tuned_and_predicts(finetune_base, pretrained_lstm, tmp_path)
     losses = [record["loss"] for record in records if "loss" in record]
     assert losses[-1] < losses[0] - 1
     assert gpt1_jax.load(str(tmp_path / "run")).predict("bcd aaaa hi")
-
-
-def test_zero_shot_reads_it(pretrained_lstm, tmp_path):
-    write_task(tmp_path / "tasks", "sst2", test=0)
-    data = {"data__source": "jsonl", "data__dir": str(tmp_path / "tasks")}
-    data |= {"init_from": str(pretrained_lstm), "tasks": ("sst2",)}
-    zero_shot.run(job_config("zero_shot", **data), str(tmp_path / "out"))
-    assert "sst2" in (tmp_path / "out" / "results.json").read_text()
