@@ -82,4 +82,4 @@ def test_it_is_fine_tuned_and_predicts(finetune_base, pretrained_lstm, tmp_path)
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     losses = [record["loss"] for record in records if "loss" in record]
     assert losses[-1] < losses[0] - 1
-    assert gpt1_jax.load(str(tmp_path / "run")).predict("bcd aaaa hi")
+    assert len(gpt1_jax.load(str(tmp_path / "run")).predict(["bcd aaaa hi"])) == 1
