@@ -44,6 +44,52 @@ def all_caught_by(what, *cases):
     return [Broken(name, break_it, what, *more) for name, break_it, *more in cases]
 
 
+def edit_json(file, change):
+    values = json.loads(file.read_text())
+    change(values)
+    file.write_text(json.dumps(values))
+
+
+def sets(*keys, **values):
+    """Changes keys of a JSON object, or of one inside it."""
+
+    def change(held):
+        for key in keys:
+            held = held[key]
+        held.update(values)
+
+    return change
+
+
+def in_json(name, change):
+    return lambda folder, other: edit_json(folder / name, change)
+
+
+def replace(target, source):
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+
+
+def takes(place):
+    """Takes a folder of the other one in place of its own."""
+    return lambda folder, other: replace(folder / place, other / place)
+
+
+def swaps(one, two):
+    """Swaps two folders."""
+
+    def swap(folder, other):
+        (folder / one).rename(folder / "x")
+        (folder / two).rename(folder / one)
+        (folder / "x").rename(folder / two)
+
+    return swap
+
+
+def removes(place):
+    return lambda folder, other: shutil.rmtree(folder / place)
+
+
 # --- run folders of steps 0, 1, 4, 8 and 12 -------------------------------------------
 
 
@@ -51,63 +97,61 @@ def saved(run, step):
     return run / "checkpoints" / str(step)
 
 
-def replace(target, source):
-    if target.exists():
-        shutil.rmtree(target)
-    shutil.copytree(source, target)
-
-
-def renew_manifest(run, step):
-    write_manifest(epath.Path(saved(run, step)))
-
-
-def edit_json(file, change):
-    values = json.loads(file.read_text())
-    change(values)
-    file.write_text(json.dumps(values))
-
-
 def edit_metadata(run, step, change):
     """Changes what is saved beside a state, and renews its checksum."""
     edit_json(saved(run, step) / "metadata" / "metadata", change)
-    renew_manifest(run, step)
+    write_manifest(epath.Path(saved(run, step)))
 
 
 def read_metadata(run, step):
     return json.loads((saved(run, step) / "metadata" / "metadata").read_text())
 
 
-def edit_metrics(run, change):
-    file = run / "metrics.jsonl"
-    records = [json.loads(line) for line in file.read_text().splitlines()]
-    for record in records:
-        change(record)
-    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+def in_metadata(change):
+    return lambda run, other: edit_metadata(run, 4, change)
 
 
-def flip_byte(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+def flips_bit(place):
+    """Changes a bit of the largest file in a folder."""
+
+    def flip(run, other):
+        files = [path for path in (run / place).rglob("*") if path.is_file()]
+        largest = max(files, key=lambda path: path.stat().st_size)
+        content = bytearray(largest.read_bytes())
+        content[len(content) // 2] ^= 1
+        largest.write_bytes(content)
+
+    return flip
 
 
-def largest(folder):
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return max(files, key=lambda path: path.stat().st_size)
+def lowers(key, by, only_at=None):
+    """Lowers a number of the records, of those of one step if it is given."""
+
+    def lower(run, other):
+        file = run / "metrics.jsonl"
+        records = [json.loads(line) for line in file.read_text().splitlines()]
+        for record in records:
+            if key in record and only_at in (None, record["step"]):
+                record[key] -= by
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    return lower
 
 
-def edit_state(run, step, change, renew_digest=True):
-    """Saves a changed state in place of another, with new checksums."""
-    place = saved(run, step) / "state"
-    with ocp.StandardCheckpointer() as checkpointer:
-        state = change(jax.tree.map(np.asarray, checkpointer.restore(place)))
-        shutil.rmtree(place)
-        checkpointer.save(place, state)
-        checkpointer.wait_until_finished()
-    if renew_digest:
-        digest = tree_digest(state["params"])
-        edit_metadata(run, step, lambda values: values.update(params_digest=digest))
-    renew_manifest(run, step)
+def saves(change, step=4, renew_digest=True):
+    """Saves a changed state in place of that of a step, with new checksums."""
+
+    def save(run, other):
+        place = saved(run, step) / "state"
+        with ocp.StandardCheckpointer() as checkpointer:
+            state = change(jax.tree.map(np.asarray, checkpointer.restore(place)))
+            shutil.rmtree(place)
+            checkpointer.save(place, state)
+            checkpointer.wait_until_finished()
+        digest = {"params_digest": tree_digest(state["params"])} if renew_digest else {}
+        edit_metadata(run, step, sets(**digest))
+
+    return save
 
 
 def noise(size):
@@ -137,54 +181,6 @@ def change_one_value(state):
     return {**state, "params": jax.tree.unflatten(tree, leaves)}
 
 
-def edits(name, **values):
-    """Changes keys of a JSON file."""
-    return lambda run, other: edit_json(run / name, lambda held: held.update(values))
-
-
-def edits_metadata(key, **values):
-    """Changes keys of a section of what is saved beside the state of step 4."""
-    return lambda run, other: edit_metadata(
-        run, 4, lambda held: held[key].update(values)
-    )
-
-
-def flips_byte(place):
-    """Changes a bit of the largest file in a folder."""
-    return lambda run, other: flip_byte(largest(run / place))
-
-
-def removes(*places):
-    """Removes folders."""
-
-    def remove(run, other):
-        for place in places:
-            shutil.rmtree(run / str(place))
-
-    return remove
-
-
-def lowers(key, by, only_at=None):
-    """Lowers a number of the records, of those of one step if it is given."""
-
-    def change(record):
-        if key in record and only_at in (None, record["step"]):
-            record[key] -= by
-
-    return lambda run, other: edit_metrics(run, change)
-
-
-def saves(change, step=4, renew_digest=True):
-    """Saves a changed state in place of that of a step."""
-    return lambda run, other: edit_state(run, step, change, renew_digest)
-
-
-def swap(run, other):
-    saved(run, 4).rename(saved(run, "x"))
-    saved(run, 8).rename(saved(run, 4))
-    saved(run, "x").rename(saved(run, 8))
-
-
 def copy_over(run, other):
     replace(saved(run, 8), saved(run, 4))
 
@@ -193,103 +189,79 @@ def rename(run, other):
     saved(run, 8).rename(saved(run, 9))
 
 
-def edit_raw_metadata(run, other):
-    file = saved(run, 4) / "metadata" / "metadata"
-    edit_json(file, lambda values: values["text_read"].update(tokens=513))
-
-
-def edit_learning_rate(run, other):
-    def change(values):
-        values["optimizer"]["learning_rate"] = 2e-3
-
-    edit_json(run / "config.json", change)
-
-
-def replace_metadata(run, step, record):
-    def change(values):
-        values.clear()
-        values.update(record)
-
-    edit_metadata(run, step, change)
-
-
-def take_other_seed(run, other):
-    replace(saved(run, 4), saved(other, 4))
-
-
-def take_as_own(run, step, other, other_step):
-    own, its = read_metadata(run, step), read_metadata(other, other_step)
+def take_as_own(run, step, other, other_step, own, **values):
+    """Takes another state, with what is saved beside a step of one's own."""
+    digest = read_metadata(other, other_step)["params_digest"]
     replace(saved(run, step), saved(other, other_step))
-    (saved(run, step) / "score.json").unlink()
-    own["params_digest"] = its["params_digest"]
-    replace_metadata(run, step, own)
+    (saved(run, step) / "score.json").unlink(missing_ok=True)
+    edit_metadata(run, step, sets(**{**own, "params_digest": digest, **values}))
 
 
 def take_other_seed_as_own(run, other):
-    take_as_own(run, 4, other, 4)
+    take_as_own(run, 4, other, 4, read_metadata(run, 4))
 
 
 def copy_as_own(run, other):
-    take_as_own(run, 8, run, 4)
+    take_as_own(run, 8, run, 4, read_metadata(run, 8))
+
+
+def insert_other_seed(run, other):
+    kept = {"amount": 10, "unit": "steps"}
+    of_step = {"milestone": kept, "data": {"next_index": 10}}
+    take_as_own(run, 10, other, 8, read_metadata(run, 4), **of_step)
 
 
 def remove_from_configuration(run, other):
     shutil.rmtree(saved(run, 4))
-
-    def change(values):
-        values["checkpoint"]["milestone_steps"].remove(4)
-
-    edit_json(run / "config.json", change)
+    edit_json(run / "config.json", lambda v: v["checkpoint"]["milestone_steps"].pop(2))
 
 
 def edit_documents(run, other):
-    def change(values):
+    def reverse_a_digest(values):
         name = next(iter(values))
-        values[name] = ("1" if values[name][0] == "0" else "0") + values[name][1:]
+        values[name] = values[name][::-1]
 
-    edit_json(run / "documents.json", change)
-
-
-def insert_other_seed(run, other):
-    own, its = read_metadata(run, 4), read_metadata(other, 8)
-    replace(saved(run, 10), saved(other, 8))
-    kept = {"amount": 10, "unit": "steps"}
-    forged = {**own, "milestone": kept, "data": {"next_index": 10}}
-    forged["params_digest"] = its["params_digest"]
-    replace_metadata(run, 10, forged)
+    edit_json(run / "documents.json", reverse_a_digest)
 
 
 def pass_for_other_seed(run, other):
     seed = json.loads((run / "config.json").read_text())["seed"]
     replace(run, other)
-    edit_json(run / "config.json", lambda values: values.update(seed=seed))
+    edit_json(run / "config.json", sets(seed=seed))
     for place in (run / "checkpoints").iterdir():
-        edit_metadata(run, place.name, lambda v: v["config"].update(seed=seed))
+        edit_metadata(run, place.name, sets("config", seed=seed))
 
 
 MISSING = "step 4 is missing, a milestone"
 OTHER_LOSS = "has validation loss .* as in metrics.jsonl"
 OTHER_PARAMS = "trained again from step .*, the parameters differ"
 OTHER_DIGEST = "holds parameters with digest"
+TOKENS = sets("text_read", tokens=99999)
+RATE = in_json("config.json", sets("optimizer", learning_rate=2e-3))
+STEP_4, STEP_8 = "checkpoints/4", "checkpoints/8"
 
 RUNS = all_caught_by(
     FILES,
-    ("01 steps swapped", swap, "step 4: holds the state of step 8"),
+    ("01 steps swapped", swaps(STEP_4, STEP_8), "step 4: holds the state of step 8"),
     ("02 a step copied", copy_over, "step 8: holds the state of step 4"),
-    ("03 a byte of the parameters", flips_byte("checkpoints/4/state"), "4: .* damaged"),
-    ("04 metadata", edit_raw_metadata, "metadata differs from what was"),
-    ("06 the seed", edits("config.json", seed=7), "config.seed is 7, saved"),
-    ("07 the learning rate", edit_learning_rate, "learning_rate is 0.002"),
-    ("08 a byte of the tokenizer", flips_byte("tokenizer"), "The tokenizer .* damaged"),
+    ("03 a byte of the parameters", flips_bit(f"{STEP_4}/state"), "4: .* damaged"),
+    (
+        "04 metadata",
+        in_json(f"{STEP_4}/metadata/metadata", TOKENS),
+        "metadata differs from what was",
+    ),
+    ("06 the seed", in_json("config.json", sets(seed=7)), "config.seed is 7, saved"),
+    ("07 the learning rate", RATE, "learning_rate is 0.002"),
+    ("08 a byte of the tokenizer", flips_bit("tokenizer"), "The tokenizer .* damaged"),
     ("09 a validation loss", lowers("valid_loss", 0.05, only_at=8), "step 8: has vali"),
     ("11 validation losses, a little", lowers("valid_loss", 0.0009), "step 0: has"),
-    ("12 another seed's state", take_other_seed, "config.seed is"),
+    ("12 another seed's state", takes(STEP_4), "config.seed is"),
     ("15 noise of 1e-7", saves(noise(1e-7), renew_digest=False), OTHER_DIGEST),
-    ("19 a milestone removed", removes("checkpoints/4"), MISSING),
+    ("19 a milestone removed", removes(STEP_4), MISSING),
     ("21 a milestone removed, configured too", remove_from_configuration, MISSING),
-    ("23 the score of a step", edits("checkpoints/8/score.json", value=1.0), "1.0 bes"),
+    ("23 a score", in_json(f"{STEP_8}/score.json", sets(value=1.0)), "1.0 bes"),
     ("26 a step renamed", rename, "step 9: holds the state of step 8"),
-    ("27 the amount kept at", edits_metadata("milestone", amount=5), MISSING),
+    ("27 the amount kept at", in_metadata(sets("milestone", amount=5)), MISSING),
 )
 RUNS += all_caught_by(
     LOSSES,
@@ -306,7 +278,7 @@ RUNS += all_caught_by(
 )
 RUNS += all_caught_by(
     NOTHING,
-    ("05 text read, consistent", edits_metadata("text_read", tokens=99999), "", "4"),
+    ("05 text read, consistent", in_metadata(TOKENS), "", "4"),
     ("10 training losses", lowers("loss", 0.5), "", "4"),
     ("14 noise of 1e-7, consistent", saves(noise(1e-7)), "", "1"),
     ("20 the last milestone removed", removes("checkpoints/12"), "", "4"),
@@ -317,9 +289,7 @@ RUNS += all_caught_by(
 
 # --- exports of the same steps --------------------------------------------------------
 
-
-def step_folder(export, step=4):
-    return export / f"chck_{step}_steps"
+FOLDER, OTHER_FOLDER = "chck_4_steps", "chck_8_steps"
 
 
 def edit_table(export, change):
@@ -331,105 +301,91 @@ def edit_table(export, change):
             shutil.copy(file, place / "trajectory.json")
 
 
-def edits_table(change):
+def in_table(change):
     return lambda export, other: edit_table(export, change)
 
 
-def edits_step(**values):
+def in_row(**values):
     """Changes what the table says of step 4."""
-    return edits_table(lambda table: table["steps"]["4"].update(values))
+    return in_table(sets("steps", "4", **values))
 
 
 def consistently(break_it, name):
     """Lets the table say the new hash of a file of step 4."""
 
     def break_and_renew(export, other):
-        def change(table):
-            table["steps"]["4"]["files"][name] = sha256(step_folder(export) / name)
-
         break_it(export, other)
-        edit_table(export, change)
+        renewed = {name: sha256(export / FOLDER / name)}
+        edit_table(export, sets("steps", "4", "files", **renewed))
 
     return break_and_renew
 
 
-def edit_arrays(export, change):
-    file = step_folder(export) / "model.safetensors"
-    arrays = change(load_file(file))
-    save_file(arrays, file, metadata={"format": "pt"})
+def in_arrays(change):
+    def edit(export, other):
+        file = export / FOLDER / "model.safetensors"
+        save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+    return consistently(edit, "model.safetensors")
 
 
-def transpose(export, other):
+def transpose(held):
     name = "transformer.h.0.attn.c_proj.weight"
-    edit_arrays(export, lambda held: {**held, name: np.ascontiguousarray(held[name].T)})
+    return {**held, name: np.ascontiguousarray(held[name].T)}
 
 
 def transpose_consistently(export, other):
     from gpt1_jax.interop import hugging_face
 
-    consistently(transpose, "model.safetensors")(export, other)
-    _, params, _ = hugging_face.read_model(epath.Path(step_folder(export)))
-    edits_step(params_digest=tree_digest(params))(export, other)
+    in_arrays(transpose)(export, other)
+    _, params, _ = hugging_face.read_model(epath.Path(export / FOLDER))
+    in_row(params_digest=tree_digest(params))(export, other)
 
 
-def widen(export, other):
-    edit_arrays(export, lambda held: {k: v.astype(np.float64) for k, v in held.items()})
+def widen(held):
+    return {name: array.astype(np.float64) for name, array in held.items()}
 
 
 def edit_tokenizer(export, other):
-    file = step_folder(export) / "tokenizer.json"
+    file = export / FOLDER / "tokenizer.json"
     file.write_text(file.read_text("utf-8").replace('"a"', '"A"', 1), "utf-8")
 
 
-def edit_readme(export, other):
-    (step_folder(export) / "README.md").write_text("x")
+def writes(*names):
+    """Writes files of step 4."""
 
+    def write(export, other):
+        for name in names:
+            (export / FOLDER / name).write_text("{}")
 
-def add_files(export, other):
-    (step_folder(export) / "adapter_config.json").write_text("{}")
-    (step_folder(export) / "generation_config.json").write_text("{}")
-
-
-def swap_folders(export, other):
-    step_folder(export, 4).rename(export / "x")
-    step_folder(export, 8).rename(step_folder(export, 4))
-    (export / "x").rename(step_folder(export, 8))
-
-
-def take_other_folder(export, other):
-    replace(step_folder(export), step_folder(other))
+    return write
 
 
 def remove_folder_and_entry(export, other):
-    shutil.rmtree(step_folder(export))
+    shutil.rmtree(export / FOLDER)
     edit_table(export, lambda table: table["steps"].pop("4"))
 
 
 def leave_one_alone(export, other):
-    lone = export.parent / "lone" / "chck_8_steps"
-    shutil.copytree(step_folder(export), lone)
+    shutil.copytree(export / FOLDER, export.parent / "lone" / OTHER_FOLDER)
     shutil.rmtree(export)
-    lone.parent.rename(export)
+    (export.parent / "lone").rename(export)
 
 
-double_heads = edits("chck_4_steps/config.json", n_head=4)
-edit_one_table = edits("chck_4_steps/trajectory.json", seed=9)
-transpose_and_renew = consistently(transpose, "model.safetensors")
+double_heads = in_json(f"{FOLDER}/config.json", sets(n_head=4))
+edit_one_table = in_json(f"{FOLDER}/trajectory.json", sets(seed=9))
+add_files = writes("adapter_config.json", "generation_config.json")
 
 EXPORTS = all_caught_by(
     FILES,
-    ("e01 a tensor transposed", transpose_and_renew, OTHER_DIGEST),
-    ("e03 folders swapped", swap_folders, OTHER_DIGEST),
+    ("e01 a tensor transposed", in_arrays(transpose), OTHER_DIGEST),
+    ("e03 folders swapped", swaps(FOLDER, OTHER_FOLDER), OTHER_DIGEST),
     ("e04 heads doubled", double_heads, "config.json differs"),
     ("e06 the tokenizer", edit_tokenizer, "tokenizer.json differs"),
-    ("e08 the README", edit_readme, "README.md differs"),
-    (
-        "e09 a folder removed",
-        removes("chck_4_steps"),
-        "4.* is missing, and traj.* lists",
-    ),
+    ("e08 the README", writes("README.md"), "README.md differs"),
+    ("e09 a folder removed", removes(FOLDER), "4.* is missing, and traj.* lists"),
     ("e11 files added", add_files, "adapter_config.json was added"),
-    ("e14 another seed's folder", take_other_folder, OTHER_DIGEST),
+    ("e14 another seed's folder", takes(FOLDER), OTHER_DIGEST),
     ("e15 one table", edit_one_table, "chck_.*: trajectory.json differs"),
     ("e19 one alone, under a wrong name", leave_one_alone, "8.* the state of step 4"),
 )
@@ -438,10 +394,10 @@ EXPORTS += all_caught_by(
     ("e02 a tensor, consistent", transpose_consistently, "another params_digest"),
     ("e05 heads", consistently(double_heads, "config.json"), "another files"),
     ("e07 the tokenizer", consistently(edit_tokenizer, "tokenizer.json"), "er files"),
-    ("e10 a validation loss", edits_step(valid_loss=1.0), "4_steps: .* valid_loss"),
-    ("e12 the seed", edits_table(lambda table: table.update(seed=5)), "seed 5, not 3"),
+    ("e10 a validation loss", in_row(valid_loss=1.0), "4_steps: .* valid_loss"),
+    ("e12 the seed", in_table(sets(seed=5)), "seed 5, not 3"),
     ("e13 a folder removed, consistent", remove_folder_and_entry, "step 4 is missing"),
-    ("e16 learning rates", edits_step(learning_rate_sum=0.0), "learning_rate_sum"),
-    ("e17 text read", edits_step(text_read={"tokens": 1, "words": 1}), "text_read"),
-    ("e18 float64 weights", consistently(widen, "model.safetensors"), "another files"),
+    ("e16 learning rates", in_row(learning_rate_sum=0.0), "learning_rate_sum"),
+    ("e17 text read", in_row(text_read={"tokens": 1, "words": 1}), "text_read"),
+    ("e18 float64 weights", in_arrays(widen), "another files"),
 )

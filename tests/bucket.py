@@ -18,20 +18,9 @@ from gcp_storage_emulator.handlers import objects
 NAME = "bucket"
 
 
-def environment(port: int) -> dict[str, str]:
-    """Sends a program to the bucket at a port, in place of Google's."""
-    url = f"http://127.0.0.1:{port}"
-    return {
-        "STORAGE_EMULATOR_HOST": url,  # gcsfs
-        "TENSORSTORE_GCS_HTTP_URL": url,
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks Google
-        "NO_GCE_CHECK": "true",  # so does this
-    }
-
-
 @contextlib.contextmanager
 def serving() -> Iterator[dict[str, str]]:
-    """Serves an empty bucket in a process of its own; yields `environment`."""
+    """Serves an empty bucket; yields variables that send a program to it."""
     from joined import free_port
 
     port = free_port()
@@ -43,7 +32,13 @@ def serving() -> Iterator[dict[str, str]]:
                 break
             assert server.poll() is None
             time.sleep(0.1)
-        yield environment(port)
+        url = f"http://127.0.0.1:{port}"
+        yield {
+            "STORAGE_EMULATOR_HOST": url,  # gcsfs
+            "TENSORSTORE_GCS_HTTP_URL": url,
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks Google
+            "NO_GCE_CHECK": "true",  # so does this
+        }
         server.kill()
 
 

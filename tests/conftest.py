@@ -71,10 +71,8 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("rest"):
         config.option.markexpr = ""  # slow tests too
-    if hasattr(config, "cache"):
-        cache = config.cache.mkdir("jax")
-    else:  # -p no:cacheprovider
-        cache = Path(tempfile.mkdtemp(prefix="jax-"))
+    has_cache = hasattr(config, "cache")  # not with -p no:cacheprovider
+    cache = config.cache.mkdir("jax") if has_cache else tempfile.mkdtemp(prefix="jax-")
     jax.config.update("jax_compilation_cache_dir", str(cache))
     # Noting where each operation comes from takes some 6% of the tests that train.
     jax.config.update("jax_traceback_in_locations_limit", 0)
@@ -106,10 +104,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _skipped.add(report.nodeid)
 
 
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Notes which files are skipped whole."""
-    if report.skipped:
-        _skipped.add(report.nodeid)
+pytest_collectreport = pytest_runtest_logreport  # files that are skipped whole
 
 
 def pytest_collection_modifyitems(
@@ -125,26 +120,22 @@ def pytest_collection_modifyitems(
             (chosen if rest else others).append(item)
         config.hook.pytest_deselected(items=others)
         items[:] = chosen
-    # The site takes minutes to make. Its tests come first, where one worker has them
-    # all, so that the other does not wait for it.
+    # Its site takes minutes to make; the other worker should not wait for it.
     items.sort(key=lambda item: item.path.name != "test_site.py")
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leaves the names of what was skipped for the next run, and collects garbage.
-
-    Once: pytest does it ten times at the end, which took 20 s of the whole suite.
-    """
-    gc.collect()
-    gc.freeze()
-    if "PYTEST_XDIST_WORKER" not in os.environ and hasattr(session.config, "cache"):
-        session.config.cache.set(_SKIPPED, sorted(_skipped))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Collects garbage less often: a sixth of the time of the tests that train."""
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keeps the names of what was skipped; collects garbage once, not ten times."""
+    gc.collect()
+    gc.freeze()
+    if "PYTEST_XDIST_WORKER" not in os.environ and hasattr(session.config, "cache"):
+        session.config.cache.set(_SKIPPED, sorted(_skipped))
 
 
 @pytest.fixture(scope="session")
@@ -172,20 +163,9 @@ def made_once(tmp_path_factory):
 def tiny_model_config() -> Callable[..., ModelConfig]:
     """`tiny_model_config(**overrides)`: a model that compiles in a moment."""
 
-    def make(**overrides) -> ModelConfig:
-        values = dict(
-            vocab_size=97,
-            num_layers=2,
-            num_heads=2,
-            embed_dim=32,
-            mlp_dim=128,
-            max_seq_len=16,
-            **KIND,
-            **WAYS,
-        )
-        return ModelConfig(**{**values, **overrides})
-
-    return make
+    sizes = dict(vocab_size=97, num_layers=2, num_heads=2, max_seq_len=16)
+    sizes |= dict(embed_dim=32, mlp_dim=128)
+    return lambda **overrides: ModelConfig(**{**KIND, **WAYS, **sizes, **overrides})
 
 
 @pytest.fixture(scope="session")
@@ -198,21 +178,16 @@ def corpus_dir(made_once):
 def tiny_config(corpus_dir):
     """A function from overrides to the frozen configuration of a tiny run."""
 
-    def make(**overrides):
-        values = {**tiny_overrides(corpus_dir), **overrides}
-        return job_config("pretrain", "quickstart", **values)
-
-    return make
+    base = tiny_overrides(corpus_dir)
+    return lambda **more: job_config("pretrain", "quickstart", **{**base, **more})
 
 
 @pytest.fixture(scope="session")
 def tiny(tiny_model_config) -> Callable[..., ModelConfig]:
     """`tiny(**overrides)`: a decoder of one narrow layer."""
 
-    def make(**overrides) -> ModelConfig:
-        return tiny_model_config(**{"num_layers": 1, "mlp_dim": 32, **overrides})
-
-    return make
+    narrow = {"num_layers": 1, "mlp_dim": 32}
+    return lambda **overrides: tiny_model_config(**{**narrow, **overrides})
 
 
 @pytest.fixture(scope="session")
@@ -229,8 +204,7 @@ def pretrained_lstm(corpus_dir, made_once):
     """The folder of a tiny pre-trained LSTM, otherwise as `pretrained`."""
     from gpt1_jax.jobs import pretrain
 
-    lstm = {"model.kind": "lstm", "model.lstm_units": 24}
-    config = longer_config(corpus_dir, **lstm)
+    config = longer_config(corpus_dir, model__kind="lstm", model__lstm_units=24)
     return made_once("lstm", lambda folder: pretrain.run(config, str(folder)))
 
 
@@ -259,10 +233,8 @@ def past_its_best(finetuned, tmp_path):
     """A finished run on SST-2 whose earliest saved step has the best score."""
     folder = shutil.copytree(finetuned, tmp_path / "past_its_best")
     first, *later = saved_steps(epath.Path(folder))
-    assert later
-    for step in (first, *later):
+    for step, score in ((first, 0.9), *((each, 0.8) for each in later)):
         checkpoint = epath.Path(folder) / "checkpoints" / str(step)
-        score = 0.9 if step == first else 0.8
         write_score(checkpoint, Best("valid_accuracy", highest=True), score)
     return folder
 

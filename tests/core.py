@@ -4,8 +4,8 @@
 
 The core is what `gpt1_jax.jobs.pretrain` imports, imports inside functions counted,
 with the command line and `configs/pretrain.py`, whose values are changed where they ask
-for more. Of the tests, those go along that need nothing else. A README says what is
-there, and what is not.
+for more. Of the tests, those files go along that need nothing else. A README says what
+is there, and what is not.
 """
 
 import ast
@@ -26,15 +26,13 @@ _VALUES = """\
     config.data.update(source="text", train="gpt1_jax/**/*.py")
     config.log.tensorboard = False
 """  # what the core can do by itself
-_TESTED = (  # folders of tests
-    *("config", "data", "jobs", "model", "ops", "parallel", "runs", "training"),
-)
-_TESTS_OF_ALL = ("test_main.py", "test_resume.py")
-# In a test: what is of other jobs, found by name, or of the repository around.
+_TESTED = ("config", "data", "model", "ops", "parallel", "runs", "training")
+# In a file of tests: what is of other jobs, found by name, or of the repository around.
 _ELSEWHERE = re.compile(
     r"configs/(?!pretrain)|gpt1_jax\.load\b|\b(JOBS|STUDIES)\b|\bfile=|\bROOT\b"
     r"|tensorboard=True|source=\"(builtin|tokens)\"|\"(report|tensorboard)\"|eval__sample"
     r"|plots/|(?<!metrics)\.(jsonl|gz|zst|parquet)\b|gzip|jsonl_|\bMARK\b|\bshared_cache\b"
+    r"|\b(finetuned|finetune_base|past_its_best)\b"
 )
 
 
@@ -82,8 +80,8 @@ def closure(*names: str) -> set[str]:
 def size(names: set[str]) -> tuple[int, int]:
     """How many modules those are, without the `__init__` of packages, and lines."""
     paths = [path for name, path in module_paths().items() if name in names]
-    lines = sum(line_counts(names).values())
-    return sum(path.name != "__init__.py" for path in paths), lines
+    modules = sum(path.name != "__init__.py" for path in paths)
+    return modules, sum(line_counts(names).values())
 
 
 def line_counts(names: set[str]) -> dict[str, int]:
@@ -98,171 +96,47 @@ def line_counts(names: set[str]) -> dict[str, int]:
 # --- the tests ----------------------------------------------------------------------
 
 
-class TestFile:
-    """A file of tests or of their helpers, by its top-level definitions."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.lines = path.read_text().splitlines(keepends=True)
-        self.body = ast.parse("".join(self.lines)).body
-        self.imports = {}  # the name that is bound: what it stands for
-        self.defined = {}  # a name: the statement
-        for node in self.body:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                for alias, name in zip(node.names, imported(node), strict=True):
-                    self.imports[alias.asname or alias.name] = name
-            for name in _names_made(node):
-                self.defined[name] = node
-
-    def source(self, node: ast.stmt) -> str:
-        """The text of a statement, with its decorators."""
-        first, last = self.span(node)
-        return "".join(self.lines[first:last])
-
-    @staticmethod
-    def span(node: ast.stmt) -> tuple[int, int]:
-        """The lines of a statement, with its decorators."""
-        decorators = getattr(node, "decorator_list", [])
-        return min(each.lineno for each in (*decorators, node)) - 1, node.end_lineno
+def core_tests(core: set[str]) -> set[Path]:
+    """The files of tests that need nothing but these modules, and their helpers."""
+    tests, kept = ROOT / "tests", set()
+    for path in tests.glob("*/*.py"):
+        files, todo = set(), [path] if path.parent.name in _TESTED else []
+        todo += [tests / "conftest.py"]
+        while todo:
+            files.add(file := todo.pop())
+            helpers = {_helper(name) for name in _needed(file)}
+            todo += [each for each in helpers - files if each.exists()]
+        if all(_fits(file, core) for file in files):
+            kept |= files
+    return kept
 
 
-def _names_made(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
-    if isinstance(node, ast.Assign):
-        return [x.id for each in node.targets for x in ast.walk(each) if _is_name(x)]
-    return []
+def _helper(name: str) -> Path:
+    """The file that "tiny_run.load_config" is of, if a helper of tests defines it."""
+    return ROOT / "tests" / f"{name.partition('.')[0]}.py"
 
 
-def _is_name(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name)
+def _needed(path: Path) -> set[str]:
+    """The names that a file of tests needs, and a helper to be imported."""
+    body, text = ast.parse(path.read_text()).body, ""
+    if path.name.startswith("test_"):
+        text = path.read_text()
+    else:
+        body = [each for each in body if isinstance(each, ast.Import | ast.ImportFrom)]
+    names = {name for each in body for name in imported(each)}
+    return names | set(re.findall(r"gpt1_jax\.[\w.]+", text))
 
 
-@functools.cache
-def _used(node: ast.AST) -> frozenset[str]:
-    """Names that a statement uses; of a test or fixture, also those of fixtures."""
-    names = set()
-    for each in ast.walk(node):
-        match each:
-            # The last: @pytest.mark.usefixtures("name")
-            case ast.Name(id=name) | ast.arg(arg=name) | ast.Constant(value=str(name)):
-                names.add(name)
-    return frozenset(names)
-
-
-@functools.cache
-def _imported(node: ast.AST) -> frozenset[str]:
-    return frozenset(imported(node))
-
-
-def core_tests(core: set[str]) -> dict[Path, str]:
-    """The tests that need nothing but these modules: their text by path below tests/.
-
-    Args:
-      core: the names of the modules.
-    """
-    files = {
-        path.relative_to(ROOT / "tests"): TestFile(path)
-        for path in sorted((ROOT / "tests").glob("*.py"))
-        + [each for name in _TESTED for each in (ROOT / "tests" / name).glob("*.py")]
-        if path.name != Path(__file__).name
-        and (path.parent.name != "tests" or _is_helper(path))
-        and not _is_outside(_tested(path), core, module_paths())
-    }
-    dropped: set[tuple[Path, str]] = set()
-    while more := _needing_more(files, core, dropped) - dropped:
-        dropped |= more
-    kept = {path: _without(file, path, dropped) for path, file in files.items()}
-    return _with_their_helpers(kept)
-
-
-def _tested(path: Path) -> str:
-    """The module that a file of tests is named after, if there is such a module."""
-    return f"gpt1_jax.{path.parent.name}.{path.stem.removeprefix('test_')}"
-
-
-def _is_helper(path: Path) -> bool:
-    """Whether a file beside the folders of tests is of use to the core."""
-    return not path.name.startswith("test_") or path.name in _TESTS_OF_ALL
-
-
-def _needing_more(files, core, dropped):
-    """Definitions that need a module outside the core, or one that was dropped."""
-    found = set()
-    modules = module_paths()
-    for path, file in files.items():
-        helpers = [p for p in (Path("conftest.py"), path.parent / "conftest.py")]
-        for name, node in file.defined.items():
-            used, text = _used(node), file.source(node)
-            names = {file.imports[each] for each in used if each in file.imports}
-            names |= _imported(node) | set(re.findall(r"gpt1_jax\.[\w.]+", text))
-            if (
-                _ELSEWHERE.search(text)
-                or any(_is_outside(each, core, modules) for each in names)
-                or any((path, each) in dropped for each in used - {name})
-                or any((p, each) in dropped for p in helpers for each in used)
-                or any(_helper(each) in dropped for each in names)
-            ):
-                found.add((path, name))
-    return found
-
-
-def _helper(name: str) -> tuple[Path, str]:
-    """What "tiny_run.load_config" stands for: a definition in a file of helpers."""
-    module, _, attribute = name.rpartition(".")
-    return Path(f"{module}.py"), attribute
-
-
-def _is_outside(name: str, core: set[str], modules: dict[str, Path]) -> bool:
-    """Whether a dotted name leads to a module of the package outside the core."""
-    if not name.startswith("gpt1_jax."):
-        return name.startswith("benchmarks.")
-    parts = name.split(".")[1:]
-    for length in range(len(parts), 0, -1):
-        module = ".".join(parts[:length])
-        if module in modules:
-            return module not in core and module not in DOOR
-    return False
-
-
-def _without(file: TestFile, path: Path, dropped: set) -> str:
-    """The text of a file without what was dropped, and imports that only it used."""
-
-    def is_kept(node: ast.stmt) -> bool:
-        names = _used(node) if isinstance(node, ast.Expr) else _names_made(node)
-        return not any((path, name) in dropped for name in names)
-
-    nodes = list(filter(is_kept, file.body))
-    others = [n for n in nodes if not isinstance(n, ast.Import | ast.ImportFrom)]
-    used = set().union(*map(_used, others)) if others else set()
-    lines = list(file.lines)
-    for node in file.body:
-        first, last = file.span(node)
-        if node not in nodes:
-            lines[first:last] = [""] * (last - first)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names = [
-                a for a in node.names if (a.asname or a.name.split(".")[0]) in used
-            ]
-            lines[first:last] = [""] * (last - first)
-            if names:
-                node.names = names
-                lines[first] = ast.unparse(node) + "\n"
-    return re.sub(r"\n{4,}", "\n\n\n", "".join(lines))
-
-
-def _with_their_helpers(texts: dict[Path, str]) -> dict[Path, str]:
-    """Files with tests, and the helpers that those import."""
-    tests = {p for p, text in texts.items() if re.search(r"^def test_", text, re.M)}
-    kept, todo = set(), [*tests, Path("conftest.py")]
-    while todo:
-        if (path := todo.pop()) in kept or path not in texts:
-            continue
-        kept.add(path)
-        todo += [path.parent / "conftest.py"]
-        for name in imported(ast.parse(texts[path])):
-            todo.append(Path(f"{name.partition('.')[0]}.py"))
-    return {path: texts[path] for path in sorted(kept)}
+def _fits(path: Path, core: set[str]) -> bool:
+    """Whether a file needs nothing but these modules."""
+    if path.name.startswith("test_") and _ELSEWHERE.search(path.read_text()):
+        return False
+    modules = module_paths().keys() - core - set(DOOR)
+    for name in _needed(path):
+        inside = name.removeprefix("gpt1_jax.")
+        if {inside, inside.rpartition(".")[0]} & modules or name.startswith("bench"):
+            return False
+    return True
 
 
 # --- the README ---------------------------------------------------------------------
@@ -290,7 +164,7 @@ python -m gpt1_jax.main --config=configs/pretrain.py:quickstart \\
 python -m gpt1_jax.main --config=configs/pretrain.py --help
 ```
 
-`python -m pytest tests` runs those tests of the package that need nothing else.
+`python -m pytest tests` runs those files of tests that need nothing else.
 
 ## Change it
 
@@ -302,61 +176,13 @@ python -m gpt1_jax.main --config=configs/pretrain.py --help
 | what is read when | `gpt1_jax/data/windows.py` |
 | a value of the configuration | `configs/pretrain.py`, `gpt1_jax/config/sections.py` |
 
-## What is here
-
-| in `gpt1_jax/` | modules | lines | |
-| --- | ---: | ---: | --- |
-{here}
-
 ## What is not here
 
 Fine-tuning, all other jobs and studies, and what pre-training finds by name: a line
 says that it is missing, and training goes on without sampled text, the plot of the loss
 and kernels. To have one of these, copy its module from gpt1_jax, and what that imports.
 A gpt1_jax that is installed besides is not looked into.
-
-| in `gpt1_jax/` | |
-| --- | --- |
-{missing}
 """
-
-
-def _readme(core: set[str], carried: set[str]) -> str:
-    """What the copy is, for its reader: what it has, what it lacks, how to begin."""
-    paths = module_paths()
-    rooms = sorted({name.partition(".")[0] for name in core})
-    sizes = {room: size({n for n in core if n.split(".")[0] == room}) for room in rooms}
-    modules, lines = size(core)
-    return _README.format(
-        modules=modules,
-        lines=lines,
-        here="\n".join(
-            f"| {room} | {number} | {length:,} | {_says(paths[room])} |"
-            for room, (number, length) in sizes.items()
-        ),
-        missing="\n".join(
-            f"| {name} | {_says(paths[name])} |"
-            for name in sorted(_named({paths[name] for name in carried}) - carried)
-        ),
-    )
-
-
-def _says(path: Path) -> str:
-    """The first sentence of a module's docstring."""
-    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-    first = re.split(r"\.(?=\s|$)", docstring.replace("|", "\\|"))[0]
-    return first.partition("\n\n")[0].replace("\n", " ")
-
-
-def _named(paths: set[Path]) -> set[str]:
-    """The modules that tables name: "gpt1_jax.MODULE:NAME" or "gpt1_jax.MODULE"."""
-    found = set()
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                named = re.fullmatch(r"gpt1_jax\.([\w.]+)(:\w+)?", node.value)
-                found |= {named[1]} if named else set()
-    return found & set(module_paths())
 
 
 # --- the folder ---------------------------------------------------------------------
@@ -368,7 +194,8 @@ def write_core(folder: Path) -> set[str]:
         raise FileExistsError(f"{folder} is not empty; name another folder.")
     core, paths = closure("jobs.pretrain"), module_paths()
     carried = core | closure(*DOOR) | {""}
-    for path in [paths[name] for name in carried] + [ROOT / name for name in _ALSO]:
+    others = [*(ROOT / name for name in _ALSO), *core_tests(carried)]
+    for path in [*(paths[name] for name in carried), *others]:
         target = folder / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
@@ -377,13 +204,10 @@ def write_core(folder: Path) -> set[str]:
         raise ValueError(f"{_RECIPE} does not have {_END!r} once.")
     (folder / _RECIPE).parent.mkdir()
     (folder / _RECIPE).write_text(recipe.replace(_END, _VALUES + _END))
-    (folder / "README.md").write_text(_readme(core, carried))
+    modules, lines = size(core)
+    (folder / "README.md").write_text(_README.format(modules=modules, lines=lines))
     (folder / "gpt1_jax" / "py.typed").touch()
     (folder / "gpt1_jax" / "configs").symlink_to("../configs")
-    for path, text in core_tests(carried).items():
-        target = folder / "tests" / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text)
     return core
 
 

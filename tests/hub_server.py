@@ -75,22 +75,23 @@ def commit_of(folder):
     return digest.hexdigest()
 
 
-def is_large(path):
-    """Whether the Hub stores a file by its digest, outside the repository."""
-    return path.endswith(_LARGE)
-
-
 def describe_file(folder, path):
     """A file of a commit as the Hub lists it."""
     name, content = path.relative_to(folder).as_posix(), path.read_bytes()
     header = f"blob {len(content)}\0".encode()
     blob = hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
     said = {"path": name, "size": len(content), "blobId": blob}
-    if is_large(name):
+    if name.endswith(_LARGE):
         sha = hashlib.sha256(content).hexdigest()
-        said["lfs"] = {"sha256": sha, "oid": sha, "size": len(content)}
-        said["lfs"]["pointerSize"] = 134
+        lfs = {"sha256": sha, "oid": sha, "size": len(content), "pointerSize": 134}
+        said["lfs"] = lfs
     return said
+
+
+def files_of(folder):
+    """The files of a commit as the Hub lists them."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return [describe_file(folder, path) for path in files]
 
 
 def oid_of(said):
@@ -111,41 +112,27 @@ def serve_hub(root):
 
 def use_hub(server, folder, monkeypatch):
     """Makes the client ask this server, and keep what it reads below a folder."""
+    place, address = str(folder / "hub"), server.address
+    variables = {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    variables |= {"HF_ENDPOINT": address, "HF_HUB_CACHE": place}
+    for name, value in variables.items():  # of programs
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr(constants, "ENDPOINT", server.address)
-    files = server.address + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
-    place = str(folder / "hub")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", place)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
-    monkeypatch.setenv("HF_ENDPOINT", server.address)
-    monkeypatch.setenv("HF_HUB_CACHE", place)
+    values = {"HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True}
+    values |= {"ENDPOINT": address, "HF_HUB_CACHE": place}
+    files = address + "/{repo_id}/resolve/{revision}/{filename}"
+    for name, value in {**values, "HUGGINGFACE_CO_URL_TEMPLATE": files}.items():
+        monkeypatch.setattr(constants, name, value)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self._answer()
-
-    def do_POST(self):
-        self._take()
-
-    def do_PUT(self):
-        self._take()
-
-    def do_HEAD(self):
-        self._answer()
-
     def log_message(self, *arguments):
         del arguments
 
-    def _answer(self):
+    def do_GET(self):
         path = unquote(urlsplit(self.path).path)
-        self.server.requests.append(f"{self.command} {path}")
-        if (status := self._refused()) != 0:
-            return self._send_instead(status)
+        if self._is_answered(path):
+            return
         if path == "/api/whoami-v2":
             return self._send_user()
         # A revision may hold a slash, which is %2F in its address.
@@ -180,17 +167,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._send_json(name, folder, below)
         return self._send_file(folder, folder / "/".join(rest[2:]))
 
-    def _refused(self):
-        """What `answers` has for a request, whatever it asks for; else 0."""
-        line = self.server.requests[-1]
-        found = [code for part, code in self.server.answers.items() if part in line]
-        return 503 if self.server.broken else next(iter(found), 0)
+    do_HEAD = do_GET
 
-    def _send_instead(self, answer):
+    def _is_answered(self, path):
+        """Notes a request, and whether `broken` or `answers` have answered it."""
+        self.server.requests.append(line := f"{self.command} {path}")
+        found = [code for part, code in self.server.answers.items() if part in line]
+        answer = 503 if self.server.broken else next(iter(found), None)
         if isinstance(answer, int):
-            return self._send(answer)
-        status, value = answer if isinstance(answer, tuple) else (200, answer)
-        self._send_value(value, status)
+            self._send(answer)
+        elif answer is not None:
+            status, value = answer if isinstance(answer, tuple) else (200, answer)
+            self._send_value(value, status)
+        return answer is not None
 
     def _role(self):
         token = (self.headers.get("authorization") or "").removeprefix("Bearer ")
@@ -212,44 +201,35 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _send_json(self, name, folder, below):
         """A repository; or, unless it is None, the files in a folder of it."""
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        listed = [describe_file(folder, path) for path in files]
-        if below is not None:
-            place = f"{below}/" if below else ""
-            listed = [each for each in listed if each["path"].startswith(place)]
-            values = [
-                {"type": "file", **each, "oid": each.pop("blobId")} for each in listed
-            ]
-            if "recursive=true" not in self.path.lower():
-                names = [each["path"].removeprefix(place) for each in values]
-                inner = {name.partition("/")[0] for name in names if "/" in name}
-                values = [e for e in values if "/" not in e["path"][len(place) :]]
-                values += [
-                    {"type": "directory", "path": place + name, "oid": "0" * 40}
-                    for name in sorted(inner)
-                ]
-        else:
+        listed = files_of(folder)
+        if below is None:
             found = [{"rfilename": each.pop("path"), **each} for each in listed]
-            values = {
-                "id": name,
-                "sha": commit_of(folder),
-                "private": name in self.server.private,
-                "siblings": found,
-            }
-            values = self.server.misstate(values)
+            values = {"id": name, "sha": commit_of(folder), "siblings": found}
+            values["private"] = name in self.server.private
+            return self._send_value(self.server.misstate(values))
+        place = f"{below}/" if below else ""
+        values, inner = [], set()
+        for each in listed:
+            inside = each["path"].removeprefix(place)
+            if "/" in inside and "recursive=true" not in self.path.lower():
+                inner.add(inside.partition("/")[0])
+            elif each["path"].startswith(place):
+                values.append({"type": "file", **each, "oid": each.pop("blobId")})
+        values += [
+            {"type": "directory", "path": place + name, "oid": "0" * 40}
+            for name in sorted(inner)
+        ]
         self._send_value(values)
 
     def _send_value(self, value, status=200):
         self._send(status, json.dumps(value).encode())
 
-    # --- what is pushed ---
-
-    def _take(self):
+    def do_POST(self):
+        """Takes what is pushed."""
         path = unquote(urlsplit(self.path).path)
-        self.server.requests.append(f"{self.command} {path}")
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        if (status := self._refused()) != 0:
-            return self._send_instead(status)
+        if self._is_answered(path):
+            return
         if path == "/api/validate-yaml":
             return self._validate(json.loads(body)["content"])
         if path.startswith("/objects/"):
@@ -279,10 +259,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         lines = [json.loads(line) for line in body.splitlines()]
         return self._commit(name, revision, folder, lines)
 
+    do_PUT = do_POST
+
     def _validate(self, card):
         """As the Hub checks the metadata of a card, in small."""
-        _, *parts = card.split("---\n", 2)
-        values = yaml.safe_load(parts[0]) if len(parts) == 2 and not _ else {}
+        begin, *parts = card.split("---\n", 2)
+        values = yaml.safe_load(parts[0]) if len(parts) == 2 and not begin else {}
         problems = []
         if values.get("license", "mit") not in _LICENSES:
             problems.append(f'"license" must be one of [{", ".join(_LICENSES)}]')
@@ -290,10 +272,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for each in [language] if isinstance(language, str) else language:
             if len(each) not in (2, 3):
                 problems.append(f'"language[0]" must only contain lowercase: {each}')
-        for model in values.get("model-index", ()):
-            for result in model["results"]:
-                if {"task", "dataset", "metrics"} - set(result):
-                    problems.append('"model-index[0].results[0]" lacks a key')
+        results = [
+            x for model in values.get("model-index", ()) for x in model["results"]
+        ]
+        if any({"task", "dataset", "metrics"} - set(result) for result in results):
+            problems.append('"model-index[0].results[0]" lacks a key')
         errors = [{"message": problem} for problem in problems]
         warnings = [] if values else [{"message": "empty or missing yaml metadata"}]
         answer = {"errors": errors, "warnings": warnings}
@@ -327,20 +310,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._send_value({})
 
     def _send_modes(self, folder, files):
-        known = {
-            path.relative_to(folder).as_posix(): describe_file(folder, path)
-            for path in folder.rglob("*")
-            if path.is_file()
-        }
-        modes = [
-            {
-                "path": path,
-                "uploadMode": "lfs" if is_large(path) else "regular",
-                "shouldIgnore": False,
-                "oid": oid_of(known.get(path)),
-            }
-            for path in (file["path"] for file in files)
-        ]
+        known = {each["path"]: each for each in files_of(folder)}
+        modes = []
+        for path in (file["path"] for file in files):
+            mode = "lfs" if path.endswith(_LARGE) else "regular"
+            mode = {"path": path, "uploadMode": mode, "shouldIgnore": False}
+            modes.append({**mode, "oid": oid_of(known.get(path))})
         self._send_value({"files": modes})
 
     def _send_actions(self, objects):

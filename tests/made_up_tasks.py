@@ -75,29 +75,19 @@ def columns(task: Task, made: MadeUp) -> dict:
 
 def passages(made: list[MadeUp]) -> list[dict]:
     """RACE's, of two questions each."""
-    found: dict[str, dict] = {}
-    for example in made:
-        passage = found.setdefault(
-            example.text[0],
-            {
-                "article": example.text[0],
-                "questions": [],
-                "options": [],
-                "answers": [],
-                "example_id": f"{example.subset}{len(found)}.txt",
-            },
-        )
-        passage["questions"].append(example.text[1])
-        passage["options"].append(list(example.choices))
-        passage["answers"].append("ABCD"[example.label])
-    return list(found.values())
+    found = []
+    for number in range(0, len(made), 2):
+        pair = made[number : number + 2]
+        passage = {"article": pair[0].text[0]}
+        passage["questions"] = [each.text[1] for each in pair]
+        passage["options"] = [list(each.choices) for each in pair]
+        passage["answers"] = ["ABCD"[each.label] for each in pair]
+        found.append({**passage, "example_id": f"{pair[0].subset}{number // 2}.txt"})
+    return found
 
 
 def by_subset(made: list[MadeUp]) -> dict[str, list[MadeUp]]:
     return {s: [m for m in made if m.subset == s] for s in {m.subset: 0 for m in made}}
-
-
-# --- JSON lines -----------------------------------------------------------------
 
 
 def write_jsonl(task: Task, split: str, made: list[MadeUp], folder: Path) -> None:
@@ -117,76 +107,51 @@ def write_jsonl(task: Task, split: str, made: list[MadeUp], folder: Path) -> Non
         write_lines(folder / task.name / f"{stem}.jsonl", lines)
 
 
-# --- BabyLM's evaluation --------------------------------------------------------
-
-
 def write_babylm(task: Task, split: str, rows: list[dict], folder: Path) -> Path:
     """The file of a split, by our name of it."""
     name = {"train": "train", "dev": "valid"}[split]
     return write_lines(folder / f"{task.name}.{name}.jsonl", rows)
 
 
-# --- the files as distributed ---------------------------------------------------
-
+_PAIR, _ROW, _ONE = "index\tsentence1\tsentence2", "{i}\t{0}\t{1}", "{i}\t{0}"
 _MNLI = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
     "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
 )
-_MNLI_ROW = "{i}\t1\t1n\tfiction\t( a\t( b\t(ROOT\t(ROOT\t{0}\t{1}"
 _STSB = (
     "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 )
-_STSB_ROW = "{i}\tnews\tfile\t2012\t0001\tnone\tnone\t{0}\t{1}"
-_MRPC = "#1 ID\t#2 ID\t#1 String\t#2 String"
-_PAIR = "index\tsentence1\tsentence2"
-_QNLI = "index\tquestion\tsentence"
-_ROW = "{i}\t{0}\t{1}"
-_NAMED = "{i}\t{0}\t{1}\t{name}"
-_NUMBERED = "{i}\t{0}\t{1}\t{label}"
-
-# Folder: first line and rows of train, of dev, and of test.
+_MRPC, _QQP = "#1 ID\t#2 ID\t#1 String\t#2 String", "id\tquestion1\tquestion2"
+# The folder; the first line and the rows without labels.
 _GLUE = {
-    "mnli": (
-        "MNLI",
-        (_MNLI + "\tlabel1\tgold_label", _MNLI_ROW + "\tneutral\t{name}"),
-        (_MNLI + "\tlabel1\tlabel2\tgold_label", _MNLI_ROW + "\tx\ty\t{name}"),
-        (_MNLI, _MNLI_ROW),
-    ),
-    "qnli": ("QNLI", *[(_QNLI + "\tlabel", _NAMED)] * 2, (_QNLI, _ROW)),
-    "rte": ("RTE", *[(_PAIR + "\tlabel", _NAMED)] * 2, (_PAIR, _ROW)),
-    "wnli": ("WNLI", *[(_PAIR + "\tlabel", _NUMBERED)] * 2, (_PAIR, _ROW)),
-    "mrpc": (
-        "MRPC",
-        *[("\ufeffQuality\t" + _MRPC, "{label}\t10{i}\t11{i}\t{0}\t{1}")] * 2,
-        ("index\t" + _MRPC, "{i}\t10{i}\t11{i}\t{0}\t{1}"),
-    ),
+    "mnli": ("MNLI", _MNLI, "{i}\t1\t1n\tfiction\t( a\t( b\t(ROOT\t(ROOT\t{0}\t{1}"),
+    "qnli": ("QNLI", "index\tquestion\tsentence", _ROW),
+    "rte": ("RTE", _PAIR, _ROW),
+    "wnli": ("WNLI", _PAIR, _ROW),
+    "mrpc": ("MRPC", f"index\t{_MRPC}", "{i}\t10{i}\t11{i}\t{0}\t{1}"),
+    "qqp": ("QQP", _QQP, _ROW),
+    "stsb": ("STS-B", _STSB, "{i}\tnews\tfile\t2012\t0001\tnone\tnone\t{0}\t{1}"),
+    "cola": ("CoLA", "index\tsentence", _ONE),
+    "sst2": ("SST-2", "index\tsentence", _ONE),
+}
+# What labels add to them, or both with labels.
+_ADDED = {
+    "mnli train": ("label1\tgold_label", "neutral\t{name}"),
+    "mnli dev": ("label1\tlabel2\tgold_label", "x\ty\t{name}"),
+    "qnli": ("label", "{name}"),
+    "rte": ("label", "{name}"),
+    "wnli": ("label", "{label}"),
+    "stsb": ("score", "{label:.3f}"),
+}
+_LABELLED = {
+    "mrpc": (f"\ufeffQuality\t{_MRPC}", "{label}\t10{i}\t11{i}\t{0}\t{1}"),
     "qqp": (
-        "QQP",
-        *[
-            (
-                "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
-                "{i}\t3{i}\t4{i}\t{0}\t{1}\t{label}",
-            )
-        ]
-        * 2,
-        ("id\tquestion1\tquestion2", _ROW),
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+        "{i}\t3{i}\t4{i}\t{0}\t{1}\t{label}",
     ),
-    "stsb": (
-        "STS-B",
-        *[(_STSB + "\tscore", _STSB_ROW + "\t{label:.3f}")] * 2,
-        (_STSB, _STSB_ROW),
-    ),
-    "cola": (
-        "CoLA",
-        *[("", "gj04\t{label}\t\t{0}")] * 2,
-        ("index\tsentence", "{i}\t{0}"),
-    ),
-    "sst2": (
-        "SST-2",
-        *[("sentence\tlabel", "{0}\t{label}")] * 2,
-        ("index\tsentence", "{i}\t{0}"),
-    ),
-}  # fmt: skip
+    "cola": ("", "gj04\t{label}\t\t{0}"),
+    "sst2": ("sentence\tlabel", "{0}\t{label}"),
+}
 
 
 def write_official(task: Task, split: str, made: list[MadeUp], folder: Path) -> None:
@@ -200,10 +165,13 @@ def _write(path: Path, lines: list[str]) -> None:
 
 
 def _write_glue(task, split, subset, made, folder):
-    name, *forms = _GLUE[task.name]
-    header, row = forms[("train", "dev", "test").index(split)]
+    name, header, row = _GLUE[task.name]
     if subset == "ax":
         header, row = _PAIR, _ROW
+    elif split != "test":
+        added = _ADDED.get(f"{task.name} {split}") or _ADDED.get(task.name)
+        both = added and (f"{header}\t{added[0]}", f"{row}\t{added[1]}")
+        header, row = both or _LABELLED[task.name]
     lines = [header] if header else []
     for i, example in enumerate(made):
         label = example.label
@@ -218,14 +186,9 @@ def _write_glue(task, split, subset, made, folder):
 
 def _write_snli(task, split, subset, made, folder):
     rows = [
-        {
-            "annotator_labels": [],
-            "captionID": "1.jpg#1",
-            "gold_label": task.target.labels[example.label],
-            "pairID": f"1.jpg#1n{i}",
-            "sentence1": example.text[0],
-            "sentence2": example.text[1],
-        }
+        {"annotator_labels": [], "captionID": "1.jpg#1", "pairID": f"1.jpg#1n{i}"}
+        | {"gold_label": task.target.labels[example.label]}
+        | dict(zip(("sentence1", "sentence2"), example.text, strict=True))
         for i, example in enumerate(made)
     ]
     rows.insert(1, {**rows[0], "gold_label": "-"})
@@ -258,28 +221,21 @@ def _write_story(task, split, subset, made, folder):
 
 
 def _write_super_glue(task, split, subset, made, folder):
-    rows = []
-    for i, example in enumerate(made):
-        label = {} if example.label is None else {"label": example.label}
-        if task.name == "boolq" and label:
-            label = {"label": bool(example.label)}
-        rows.append({**columns(task, example), "idx": i, **label})
+    rows = [{**columns(task, example), "idx": i} for i, example in enumerate(made)]
+    for row, example in zip(rows, made, strict=True):
+        if example.label is not None:
+            row["label"] = (
+                bool(example.label) if task.name == "boolq" else example.label
+            )
     name = {"dev": "val"}.get(split, split)
     path = folder / task.title / f"{name}.jsonl"
     _write(path, [json.dumps(row) for row in rows])
 
 
-_OFFICIAL = {
-    "snli": _write_snli,
-    "sci_tail": _write_scitail,
-    "race": _write_race,
-    "story_cloze": _write_story,
-    "copa": _write_super_glue,
-    "boolq": _write_super_glue,
-}
+_OFFICIAL = {"snli": _write_snli, "sci_tail": _write_scitail, "race": _write_race}
+_OFFICIAL |= {"story_cloze": _write_story}
+_OFFICIAL |= dict.fromkeys(("copa", "boolq"), _write_super_glue)
 
-
-# --- the Hugging Face Hub -------------------------------------------------------
 
 _HUB = "hf://datasets/"
 
@@ -297,23 +253,19 @@ def write_hub_file(address: str, rows: list[dict], folder: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pyarrow.Table.from_pylist(rows)
     narrow = {"int64": pyarrow.int32(), "double": pyarrow.float32()}
-    for number, (name, kind) in enumerate(
-        zip(table.schema.names, table.schema.types, strict=True)
-    ):
-        if name == "idx" or kind == "double":
-            column = table[number].cast(narrow.get(str(kind), kind))
-            table = table.set_column(number, name, column)
+    for number, field in enumerate(table.schema):
+        if field.name == "idx" or field.type == "double":
+            kind = narrow.get(str(field.type), field.type)
+            table = table.set_column(number, field.name, table[number].cast(kind))
     pyarrow.parquet.write_table(table, path)
     return path
 
 
 def _hub_row(task: Task, index: int, made: MadeUp) -> dict:
     if task.name == "race":
-        answer = {
-            "example_id": f"{made.subset}{index}.txt",
-            "answer": "ABCD"[made.label],
-        }
-        return {**columns(task, made), **answer}
+        answer = {"answer": "ABCD"[made.label]}
+        row = {**columns(task, made), **answer}
+        return {**row, "example_id": f"{made.subset}{index}.txt"}
     row = _tfds_row(task, index, made)
     if task.name == "sci_tail":
         row["label"] = task.target.labels[made.label]
@@ -326,16 +278,12 @@ def on_disk(task: Task, folder: Path) -> Task:
     """A task whose files of the Hub lie where `write_hub` has written them."""
     hub = {
         split: {
-            subset: address.replace(_HUB, f"{folder}/")
-            for subset, address in subsets.items()
+            name: each.replace(_HUB, f"{folder}/") for name, each in subsets.items()
         }
         for split, subsets in task.published.hub.items()
     }
     published = dataclasses.replace(task.published, hub=hub)
     return dataclasses.replace(task, published=published)
-
-
-# --- TensorFlow Datasets --------------------------------------------------------
 
 
 def prepare_tfds(task: Task, splits: dict[str, list[MadeUp]], folder: Path) -> None:
@@ -344,8 +292,8 @@ def prepare_tfds(task: Task, splits: dict[str, list[MadeUp]], folder: Path) -> N
     for split, made in splits.items():
         for subset, examples in by_subset(made).items():
             name, _, part = task.published.tfds[split][subset].partition(":")
-            rows = passages(examples) if task.name == "race" else []
-            rows = rows or [_tfds_row(task, i, m) for i, m in enumerate(examples)]
+            rows = [_tfds_row(task, i, m) for i, m in enumerate(examples)]
+            rows = passages(examples) if task.name == "race" else rows
             datasets.setdefault(name, {})[part] = rows
     for name, parts in datasets.items():
         prepare_dataset(name, parts, folder)

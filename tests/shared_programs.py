@@ -2,9 +2,9 @@
 
 import functools
 import importlib
-import pkgutil
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,16 +12,8 @@ import numpy as np
 
 import gpt1_jax
 
-_ROOMS = [
-    "model",
-    "ops",
-    "kernels",
-    "parallel",
-    "training",
-    "inference",
-    "finetuning",
-    "runs",
-]
+_ROOMS = ("model", "ops", "kernels", "parallel", "training", "inference")
+_ROOMS += ("finetuning", "runs")
 
 
 class _Unknown(Exception):
@@ -60,13 +52,10 @@ def share() -> None:
 def _parts() -> list[tuple[Any, str, Any]]:
     """(module, name, value) of each part of the package that computes."""
     parts = []
-    for room in pkgutil.iter_modules(gpt1_jax.__path__, "gpt1_jax."):
-        if room.name.rpartition(".")[2] in _ROOMS:
-            paths = importlib.import_module(room.name).__path__
-            for module in pkgutil.iter_modules(paths, f"{room.name}."):
-                if module.name.endswith(".wandb"):  # an extra; computes nothing
-                    continue
-                place = importlib.import_module(module.name)
+    for room in (Path(gpt1_jax.__file__).parent / name for name in _ROOMS):
+        for path in room.glob("[a-z]*.py"):
+            if path.stem != "wandb":  # an extra; computes nothing
+                place = importlib.import_module(f"gpt1_jax.{room.name}.{path.stem}")
                 parts += [(place, *each) for each in vars(place).items()]
     return parts
 

@@ -1,94 +1,156 @@
 """Who may attend to whom is said once: a change there reaches every form."""
 
-import json
-import os
-import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+import dataclasses
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
-from core import write_core
-from tiny_run import ROOT, as_flags, tiny_overrides
+from tiny_models import KIND, WAYS, made_up_params
 
-SED = next(
-    line.strip()
-    for line in (ROOT / "docs" / "library.md").read_text().splitlines()
-    if line.strip().startswith("sed -i") and "ops/attention.py" in line
-)
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.sections import DEFAULT_SAMPLING
+from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.finetuning.unpad import BandShapes, Unpadded, make_unpadding, pad
+from gpt1_jax.inference import prefix_tree
+from gpt1_jax.inference.decoding import Continuation, Decoder, prepare
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.model import language_model
+from gpt1_jax.model.execution import Execution
+from gpt1_jax.ops import attention, cached_attention
+from gpt1_jax.ops.dropout import step_noise
+from gpt1_jax.tasks.batches import lengths_by_group, real_indices
 
-
-def edited(folder):
-    """Makes the change of docs/library.md in a copy."""
-    before = (folder / "gpt1_jax/ops/attention.py").read_text()
-    subprocess.run(SED, shell=True, cwd=folder, check=True)
-    after = (folder / "gpt1_jax/ops/attention.py").read_text()
-    changed = [
-        pair
-        for pair in zip(before.splitlines(), after.splitlines(), strict=True)
-        if pair[0] != pair[1]
-    ]
-    assert len(changed) == 1 and "key" in changed[0][0]
-    return folder
+pytestmark = pytest.mark.slow
+LENGTH = 192  # more than a block of positions
+SIZES = dict(vocab_size=97, num_layers=2, num_heads=4, embed_dim=32, mlp_dim=64)
+MODEL = ModelConfig(**KIND, **WAYS, **SIZES, max_seq_len=LENGTH)
+PLAIN = dataclasses.replace(MODEL, attention_form="plain")
 
 
-def run(folder, *arguments, path=""):
-    kept = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env={**kept, "PYTHONPATH": f"{folder}{path}"},
-        capture_output=True,
-        text=True,
+@pytest.fixture(scope="module", autouse=True)
+def windowed():
+    """A token attends to the last 32 alone, as where docs/library.md changes it."""
+    jax.clear_caches()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (attention, cached_attention, prefix_tree):
+            patch.setattr(module, "may_attend", lambda q, k: (k <= q) & (q - k < 32))
+        yield
+    jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def params():
+    """Kernels large enough for attention to be sharp."""
+    return jax.tree.map_with_path(
+        lambda path, x: jnp.asarray(x * (12 if path[-1].key == "kernel" else 3)),
+        made_up_params(language_model.init_params, MODEL),
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
-@pytest.mark.slow
-def test_every_form_follows_the_rule(tmp_path):
-    """Training, sampling, scores and padding removal equal the formula."""
-    shutil.copytree(ROOT / "gpt1_jax", tmp_path / "gpt1_jax", symlinks=True)
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    script, tests = str(ROOT / "tests" / "windowed.py"), f":{ROOT / 'tests'}"
-    unchanged = json.loads(run(tmp_path, script, path=tests))
-    windowed = json.loads(run(edited(tmp_path), script, path=tests))
-    differences = [
-        abs(one - other)
-        for one, other in zip(unchanged["formula"], windowed["formula"], strict=True)
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def tokens(rng):
+    return jnp.asarray(rng.integers(0, 97, (3, LENGTH)))
+
+
+@pytest.fixture(scope="module")
+def by_formula(params):
+    """`by_formula(ids, first)`: the log-probabilities of ids[first:]."""
+
+    @jax.jit
+    def log_probs(tokens):
+        output = language_model.apply(PLAIN, params, tokens)
+        return jax.nn.log_softmax(language_model.logits(PLAIN, output))
+
+    def of_continuation(ids, first):
+        padded = np.zeros((1, LENGTH), int)
+        padded[0, : len(ids)] = ids
+        places = np.arange(first, len(ids))
+        return np.asarray(log_probs(padded))[0, places - 1, np.array(ids)[first:]]
+
+    return of_continuation
+
+
+def test_the_formula_follows_the_rule(by_formula, rng):
+    """What is further back than two layers see does not matter."""
+    ids = rng.integers(0, 97, 100)
+    near, far = ids.copy(), ids.copy()
+    near[80], far[30] = (near[80] + 1) % 97, (far[30] + 1) % 97
+    expected = by_formula(ids, 99)
+    np.testing.assert_array_equal(by_formula(far, 99), expected)
+    assert abs(by_formula(near, 99) - expected) > 1e-3
+
+
+def test_training_in_the_default_form_follows_it(params, tokens):
+    """A loss and its gradients, beside the largest."""
+
+    def loss(params, form):
+        model = dataclasses.replace(MODEL, attention_form=form)
+        how = Execution(model, step_noise(0, jnp.int32(0), 3))
+        hidden = language_model.apply(model, params, tokens, how).hidden
+        return (hidden * jnp.cos(jnp.arange(hidden.size).reshape(hidden.shape))).sum()
+
+    gradients = jax.jit(jax.value_and_grad(loss), static_argnums=1)
+    plain, auto = (
+        jax.tree.leaves(gradients(params, each)) for each in ("plain", "auto")
+    )
+    for expected, found in zip(plain, auto, strict=True):
+        assert abs(expected - found).max() < 1e-4 * (1 + abs(expected).max())
+
+
+@pytest.mark.parametrize("batch_size", [1, 16], ids=["in rows", "in lanes"])
+def test_samples_follow_it(batch_size, params, by_formula, rng):
+    """Drawn with a cache; of 16 rows or more it lies in lanes."""
+    sampling = dataclasses.replace(DEFAULT_SAMPLING, max_new_tokens=90)
+    rows = [
+        Continuation("", rng.integers(0, 97, length).tolist(), seed)
+        for seed, length in enumerate([40, 45, 50])
     ]
-    assert min(differences) > 1e-3, "the rule has no effect"
-    for found in (unchanged, windowed):
-        assert Path(found.pop("package")).is_relative_to(tmp_path)
-        del found["formula"]
-        gradients = found.pop("gradients of the default form")
-        assert gradients < 1e-4, "of their largest"
-        assert {k: v for k, v in found.items() if v > 1e-5} == {}
+    list(Decoder(MODEL, 97, sampling, batch_size)(prepare(MODEL, params), rows))
+    for row in rows:
+        expected = by_formula([*row.ids, *row.tokens], len(row.ids))
+        assert len(row.tokens) == 90
+        np.testing.assert_allclose(row.log_probs, expected, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_training_with_all_defaults_follows_the_rule(tmp_path, corpus_dir):
-    """In a copied core; up to 32 tokens, a window of 32 changes nothing."""
-    write_core(tmp_path / "core")
-    flags = as_flags(tiny_overrides(corpus_dir))
-    flags = [f for f in flags if "attention_form" not in f and "max_seq_len" not in f]
-    program = "-m", "gpt1_jax.main", "--config=configs/pretrain.py:quickstart"
+@pytest.mark.parametrize(
+    ("context_len", "tail_len"),
+    [(45, 12), (60, 40), (8, 70)],
+    ids=["in a tree", "after a shared context", "in rows"],
+)
+def test_scores_follow_it(context_len, tail_len, params, by_formula, rng):
+    """Of windows that share their beginning."""
+    context = rng.integers(0, 97, context_len).tolist()
+    tails = rng.integers(0, 97, (4, tail_len)).tolist()
+    windows = [ReadingWindow([*context, *tail], context_len) for tail in tails]
+    scores = Scorer(MODEL, 97)(params, windows)
+    for found, window in zip(scores, windows, strict=True):
+        expected = by_formula(window.ids, context_len)
+        np.testing.assert_allclose(found.log_probs, expected, atol=1e-5)
 
-    def losses(seq_len, workdir):
-        length = f"--config.model.max_seq_len={seq_len}"
-        printed = run(
-            tmp_path / "core",
-            *program,
-            *flags,
-            length,
-            "--config.data.source=text",
-            f"--workdir={tmp_path / workdir}",
-        )
-        return re.findall(r"validation loss (\S+)", printed)
 
-    before = {seq_len: losses(seq_len, f"before{seq_len}") for seq_len in (32, 96)}
-    edited(tmp_path / "core")
-    after = {seq_len: losses(seq_len, f"after{seq_len}") for seq_len in (32, 96)}
-    assert before[32] and before[32] == after[32]
-    assert before[96] != after[96]
+@pytest.mark.parametrize(
+    "bands", [None, BandShapes(((1, 192), (2, 136)))], ids=["packed", "in bands"]
+)
+def test_a_batch_without_padding_follows_it(bands, params, tokens):
+    lengths = np.array([[LENGTH], [70], [130]])
+    groups = lengths_by_group(lengths, 1, parts=1)
+    indices = jnp.asarray(real_indices(groups, LENGTH, groups.sum()))
+    unpadding = make_unpadding(indices, jnp.asarray(lengths[:, 0]), LENGTH, bands)
+    noise = step_noise(0, jnp.int32(0), 3)
+
+    @jax.jit
+    def both(params):
+        how = Unpadded(MODEL, noise, unpadding)
+        hidden = language_model.apply(MODEL, params, tokens, how).hidden
+        whole = language_model.apply(MODEL, params, tokens, Execution(MODEL, noise))
+        return pad(hidden, unpadding), whole.hidden
+
+    real = np.arange(LENGTH) < lengths
+    found, expected = (np.asarray(each)[real] for each in both(params))
+    np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -40,8 +40,7 @@ def test_checkpoints_are_not_saved_where_a_name_is_taken_for_another(
 
 
 def test_a_run_that_was_moved_to_a_pattern_is_read(pretrained, tmp_path):
-    folder = tmp_path / "a[1]*?" / "run"
-    shutil.copytree(pretrained, folder)
+    folder = shutil.copytree(pretrained, tmp_path / "a[1]*?" / "run")
     assert gpt1_jax.load(str(folder)).run.step == 12
     folder = shutil.copytree(pretrained, tmp_path / "a\\b")
     with pytest.raises(UserError, match=r"a\\b: .* cannot be read .* for /; rename"):

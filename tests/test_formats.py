@@ -9,38 +9,30 @@ from gpt1_jax.errors import UserError
 FORMATS = [each for each in vars(formats).values() if isinstance(each, formats.Format)]
 
 
-def now(format):
-    return f"gpt1_jax {gpt1_jax.__version__} reads format {format.number}. "
-
-
 def refused(format, values):
     with pytest.raises(UserError) as error:
         format.check(values, "runs/a")
     (line,) = str(error.value).splitlines()
     assert line.startswith(f"runs/a is {format.name} ")
-    assert line.endswith(f", or {format.again}.") and now(format) in line
+    assert line.endswith(f", or {format.again}.")
+    assert f"gpt1_jax {gpt1_jax.__version__} reads format {format.number}. " in line
     return line
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.name)
-def test_a_format_of_this_version_is_read(format):
+def test_this_format_is_read_and_another_refused_with_the_version_that_reads_it(format):
     number = 2 if format is formats.CORPUS else 1
     assert format.stamp() == {"format": number, "gpt1_jax": gpt1_jax.__version__}
-    format.check(format.stamp(), "runs/a")
     format.check({"format": number, "gpt1_jax": "1.7.2", "other": "key"}, "runs/a")
-
-
-@pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.name)
-def test_another_format_is_refused_with_the_version_that_reads_it(format):
     line = refused(format, {"format": 3, "gpt1_jax": "1.3.0"})
     assert "of format 3, written by gpt1_jax 1.3.0; " in line
-    assert f"{now(format)}Use gpt1_jax 1.3.0, or " in line
+    assert "Use gpt1_jax 1.3.0, or " in line
 
 
 def test_what_says_no_format_is_older_than_1_0():
     line = refused(formats.RUN_FOLDER, {"job": "pretrain"})
     assert "without the number of its format, written by a version of gpt1_jax" in line
-    assert f"before 1.0.0; {now(formats.RUN_FOLDER)}Use the version that wrote" in line
+    assert "before 1.0.0; " in line and "Use the version that wrote" in line
 
 
 @pytest.mark.parametrize(
@@ -50,10 +42,9 @@ def test_what_says_no_format_is_older_than_1_0():
         {"format": True, "gpt1_jax": "1.0.0"},
         {"format": 1.0},
         {"format": [1] * 1000, "gpt1_jax": "1.0.0\nTraceback"},
-        {"format": {"\n": 1}, "gpt1_jax": 7},
         {"format": 2, "gpt1_jax": "9" * 1000},
     ],
-    ids=range(6),
+    ids=["text", "bool", "float", "list", "long"],
 )
 def test_odd_values_are_refused_in_a_short_line(values):
     line = refused(formats.TOKENIZER, values)

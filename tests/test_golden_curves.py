@@ -15,10 +15,7 @@ from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.finetuning.heads import Head
-from gpt1_jax.finetuning.initial_state import (
-    finetune_state_shapes,
-    init_finetune_state,
-)
+from gpt1_jax.finetuning.initial_state import finetune_state_shapes, init_finetune_state
 from gpt1_jax.finetuning.steps import Batch, make_finetune_step
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.parallel.mesh import make_mesh, state_sharding

@@ -23,7 +23,7 @@ SIZES = {"num_layers": 3, "num_heads": 4, "embed_dim": 16, "mlp_dim": 64}
 
 
 def blocks(text):
-    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return re.findall(r"(?ms)^```python\n(.*?)^```$", text)
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,6 @@ def here(run_folder, tmp_path, monkeypatch):
     return tmp_path
 
 
-# --- examples ---------------------------------------------------------------------
-
-
 def test_the_calls_run_one_after_another(here, capsys):
     names = {}
     for number, code in enumerate(blocks(CALLS)):
@@ -75,31 +72,27 @@ def test_the_calls_run_one_after_another(here, capsys):
     assert not np.allclose(first, second)
 
 
-def run_example(heading):
-    """The names of a block that needs no other."""
+def run_example(heading, capsys):
+    """The names of a block that needs no other, and what it prints."""
     text = EXAMPLES.partition(f"\n### {heading}\n")[2].partition("\n##")[0]
     (code,) = blocks(text)
-    names = {}
-    exec(compile(code, heading, "exec"), names)
-    return names
+    exec(compile(code, heading, "exec"), names := {})
+    return names, capsys.readouterr().out
 
 
 def test_induction_heads_are_scored(here, capsys):
-    names = run_example("An induction head")
-    said = capsys.readouterr().out
+    names, said = run_example("An induction head", capsys)
     config, tokens, length = names["config"], names["twice"], names["length"]
     maps = interventions.attention(config, names["model"].params, jnp.asarray(tokens))
     layer, head = divmod(int(names["best"][0]), 4)
-    by_hand = np.mean(
-        [maps[layer][:, head, t, t - length + 1] for t in range(length, 2 * length)]
-    )
+    places = np.arange(length, 2 * length)
+    by_hand = np.mean(maps[layer][:, head, places, places - length + 1])
     np.testing.assert_allclose(names["induction"][layer, head], by_hand, rtol=1e-5)
     assert f"h_{layer}, head {head}: {by_hand:.3f}" in said
 
 
 def test_states_are_patched_by_layer_and_position(here, capsys):
-    run_example("Number agreement")
-    said = capsys.readouterr().out
+    _, said = run_example("Number agreement", capsys)
     lines = [line.split() for line in said.splitlines()]
     assert [line[0] for line in lines] == ["embedding", "h_0/out", "h_1/out", "h_2/out"]
     moved = np.asarray([[float(x) for x in line[1:]] for line in lines])
@@ -109,13 +102,10 @@ def test_states_are_patched_by_layer_and_position(here, capsys):
 
 
 def test_samples_are_steered(here, capsys):
-    names = run_example("Steering a sample")
-    said = capsys.readouterr().out.splitlines()
-    assert [line[:9].strip() for line in said] == [
-        *("-2", "-1", "+0", "+1", "+2"),
-        *("random -1", "random +1"),
-    ]
-    assert all(line[20:] != said[2][20:] for line in (said[0], said[4]))
+    names, said = run_example("Steering a sample", capsys)
+    said = {line[:9].strip(): line[20:] for line in said.splitlines()}
+    assert [*said] == ["-2", "-1", "+0", "+1", "+2", "random -1", "random +1"]
+    assert said["-2"] != said["+0"] != said["+2"]
     pull, other = (np.linalg.norm(names[each]) for each in ("pull", "other"))
     np.testing.assert_allclose(pull, other, rtol=1e-6)
 
@@ -130,16 +120,13 @@ def test_prompts_are_written_for_the_study(here):
         assert [a == b for a, b in zip(clean, corrupted, strict=True)][:2] == [1, 0]
 
 
-# --- what it says -----------------------------------------------------------------
-
-
 LETTERS = dict(N=2, T=9, D=32, H=2, K=16, F=128, V=97, U=24, P=16)
 
 
 def listed(heading, kind, depth):
     """The shapes in a table by name, for a model of this kind."""
     table, found = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0], {}
-    for row in re.findall(r"^\| `(.+) \|$", table, re.MULTILINE):
+    for row in re.findall(r"(?m)^\| `(.+) \|$", table):
         path, shapes, kinds = row.split(" | ")[:3]
         folder, _, names = path.strip("}`").partition("{")
         shapes = re.findall(r"\[(.+?)\]", shapes)
@@ -168,7 +155,7 @@ def test_parameters_and_activations_are_those_of_the_lists(
 
 
 def test_ready_edits_are_those_of_the_list():
-    listed = re.findall(r"^\| `(\w+)\(.*\)` \| ", PAGE, re.MULTILINE)
+    listed = re.findall(r"(?m)^\| `(\w+)\(.*\)` \| ", PAGE)
     source = (ROOT / "gpt1_jax" / "model" / "interventions.py").read_text()
-    made = re.findall(r"^def ([a-z]\w*)\([^)]*\) -> Edit:", source, re.MULTILINE)
+    made = re.findall(r"(?m)^def ([a-z]\w*)\([^)]*\) -> Edit:", source)
     assert set(listed) == set(made) - {"as_pytree"}

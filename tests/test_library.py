@@ -9,14 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import (
-    ROOT,
-    SETTINGS,
-    as_flags,
-    load_config,
-    set_globally,
-    tiny_overrides,
-)
+from tiny_run import ROOT, SETTINGS, as_flags, load_config, set_globally, tiny_overrides
+from tiny_tasks import write_lines
 
 import gpt1_jax
 from gpt1_jax import scripting
@@ -53,12 +47,15 @@ def test_two_models_are_compared(here, capsys):
 
 def write_tickets(path, seed):
     rng = np.random.default_rng(seed)
-    with path.open("w") as file:
-        for number in range(64):
-            team = ("hardware", "billing")[number % 2]
-            words = " ".join(rng.choice([team, "the", "fox", "dog"], 5))
-            row = {"subject": words, "body": f"the {team} fox", "team": team}
-            file.write(json.dumps(row) + "\n")
+    teams = ("hardware", "billing") * 32
+    subjects = [" ".join(rng.choice([team, "the", "fox", "dog"], 5)) for team in teams]
+    write_lines(
+        path,
+        [
+            {"subject": subject, "body": f"the {team} fox", "team": team}
+            for team, subject in zip(teams, subjects, strict=True)
+        ],
+    )
 
 
 def test_a_table_is_learnt_and_labels_are_given(here, capsys):
@@ -82,8 +79,7 @@ def test_a_table_is_learnt_and_labels_are_given(here, capsys):
             (("hardware", 0.6), ("billing", 0.1), ("hardware", 0.8))
         )
     ]
-    path = here / "runs/finetune/tickets/predictions/dev.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(here / "runs/finetune/tickets/predictions/dev.jsonl", lines)
     errors = scripting.RunResult("runs/finetune/tickets", {}).errors
     assert errors.to_dict("records") == [
         {"id": number, **texts, "label": "billing", "prediction": "hardware"}
@@ -115,20 +111,24 @@ def test_a_loop_of_ones_own_makes_a_run_folder(here, capsys):
 
 @pytest.mark.slow
 def test_attention_is_changed_in_a_copy_of_the_core(here, corpus_dir):
-    """With the tiny model: what the page prints, and its flags behind."""
+    """What the page prints, on the copy's own modules; behind, a tiny model's flags."""
     code = example("A change of the model", "bash")
     folder = here / "checkout" / "made"
     code = code.replace("tests/core.py ../mygpt", f"{ROOT}/tests/core.py {folder}")
     code = code.replace("cd ../mygpt", f"cd {folder}").rstrip()
-    tiny = tiny_overrides(corpus_dir)
-    del tiny["log.tensorboard"], tiny["data.source"]  # the page's own
+    tiny = tiny_overrides(corpus_dir) | {"train.num_steps": 2, "eval.max_batches": 1}
+    tiny |= {"data.cache_dir": here, "optimizer.warmup_steps": 1}
+    for name in ("data.source", "data.train", "log.tensorboard", "eval.sample_tokens"):
+        del tiny[name]  # the copied recipe has its own
     flags = shlex.join(as_flags(tiny))
     env_free = f"env --unset=PYTHONPATH bash -euc {shlex.quote(f'{code} {flags}')}"
     done = subprocess.run(env_free, shell=True, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     changed = (folder / "gpt1_jax/ops/attention.py").read_text()
     assert changed.count("return (key <= query) & (query - key < 32)") == 1
-    assert "Done: 12 steps" in done.stdout
+    said = done.stdout + done.stderr
+    assert said.count("No sampled text: that needs gpt1_jax.inference, which") == 1
+    assert "Done: 2 steps, in " in said
 
 
 def test_a_model_is_pre_trained_and_continues(corpus_dir, tmp_path, capsys):
@@ -137,6 +137,8 @@ def test_a_model_is_pre_trained_and_continues(corpus_dir, tmp_path, capsys):
     result = gpt1_jax.pretrain(config, str(tmp_path / "run"))
     assert result.folder == str(tmp_path / "run") and result.scores["step"] == 12
     assert result.model.run.step == 12
+    with pytest.raises(UserError, match="labels need a fine-tuned one"):
+        result.model.predict(["a text"])
     assert gpt1_jax.pretrain(config, tmp_path / "run") == result
     assert "Nothing to do" in capsys.readouterr().out
 
@@ -158,26 +160,13 @@ def test_scores_are_those_of_the_runs_asked_for(tmp_path, monkeypatch):
     assert gpt1_jax.finetune(config).scores == {"sst2": own, "rte": own}
 
 
-def test_defaults_are_those_of_the_command():
+def test_defaults_and_mistakes_are_those_of_the_command(tmp_path):
     for job, preset in (("pretrain", "small"), ("finetune", "custom")):
-        made = gpt1_jax.defaults(f"{job}:{preset}")
-        assert made == load_config(preset, file=job)
-
-
-@pytest.mark.parametrize(
-    ("job", "message"),
-    [
-        ("pretran", "There is no job 'pretran'; there are .*pretrain"),
-        ("pretrain:smal", "has no preset 'smal'.*Did you mean small"),
-        ("report:x", "this job has no presets"),
-    ],
-)
-def test_a_job_that_is_not_there_is_refused(job, message):
-    with pytest.raises(UserError, match=message):
-        gpt1_jax.defaults(job)
-
-
-def test_mistakes_have_the_text_of_the_command(tmp_path):
+        assert gpt1_jax.defaults(f"{job}:{preset}") == load_config(preset, file=job)
+    with pytest.raises(UserError, match=r"no job 'pretran'; there are .*pretr"):
+        gpt1_jax.defaults("pretran")
+    with pytest.raises(UserError, match=r"has no preset 'smal'.*Did you mean small"):
+        gpt1_jax.defaults("pretrain:smal")
     config = gpt1_jax.defaults("finetune:sst2")
     with pytest.raises(UserError, match=r"name its folder with --config\.init_from"):
         gpt1_jax.finetune(config, str(tmp_path / "run"))
@@ -187,8 +176,3 @@ def test_mistakes_have_the_text_of_the_command(tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a run folder"):
         gpt1_jax.finetune(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
-
-
-def test_only_a_fine_tuned_model_labels(pretrained):
-    with pytest.raises(UserError, match="labels need a fine-tuned one"):
-        gpt1_jax.load(str(pretrained)).predict(["a text"])

@@ -1,28 +1,19 @@
 """The LSTM is a model like the other: every job opens its folder."""
 
-import json
-
 import numpy as np
 import pytest
 from tiny_models import all_logits
 from tiny_run import job_config
-from tiny_tasks import finetune_config, write_task
+from tiny_tasks import finetune_config
 
 import gpt1_jax
-from gpt1_jax import config as config_lib
-from gpt1_jax.jobs import convert, finetune, predict, pretrain
+from gpt1_jax.jobs import convert, finetune, pretrain
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.studies.words import features
 from gpt1_jax.studies.words import job as words_job
-from gpt1_jax.studies.zero_shot import job as zero_shot
 
 TEXT = "the abcd of efgh and a"
-
-
-@pytest.fixture(scope="module")
-def model(pretrained_lstm):
-    return gpt1_jax.load(str(pretrained_lstm))
 
 
 def test_its_kind_may_not_change_on_resume(tiny_config, pretrained_lstm):
@@ -31,15 +22,17 @@ def test_its_kind_may_not_change_on_resume(tiny_config, pretrained_lstm):
 
 
 def test_a_run_that_starts_from_it_is_an_lstm_too(
-    tiny_config, pretrained_lstm, tmp_path
+    tiny_config, pretrained_lstm, tmp_path, capsys
 ):
     config = tiny_config(init_from=str(pretrained_lstm), train__num_steps=3)
     pretrain.run(config, str(tmp_path))
+    assert "Model: LSTM layer of 24 units, 16 wide" in capsys.readouterr().out
     found = open_run(str(tmp_path))
     assert (found.model.kind, found.model.lstm_units) == ("lstm", 24)
 
 
-def test_it_is_read_in_a_notebook(model):
+def test_it_is_read_in_a_notebook(pretrained_lstm):
+    model = gpt1_jax.load(str(pretrained_lstm))
     assert "LSTM layer of 24 units, 16 wide, 12,528 parameters" in repr(model)
     ids = model.tokenizer.encode(TEXT)
     expected = all_logits(model.config, model.params, np.asarray([ids]))[0]
@@ -50,8 +43,7 @@ def test_it_is_read_in_a_notebook(model):
     scores = states[-1] @ np.asarray(model.params["wte"]).T
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     assert model.features(TEXT, 1).shape == (6, 16)
-    words = model.surprisal(TEXT)
-    assert len(words) == 6
+    assert len(model.surprisal(TEXT)) == 6
     assert model.generate(TEXT, max_new_tokens=5)
     with pytest.raises(ValueError, match="no attention maps"):
         model.attention(TEXT)
@@ -63,12 +55,8 @@ def test_attention_maps_are_refused_before_anything_is_written(
     (tmp_path / "text.txt").write_text(TEXT)
     places = {"input": str(tmp_path / "text.txt")}
     places["output"] = str(tmp_path / "features.npz")
-    config = job_config("features", init_from=str(pretrained_lstm), **places)
-    words_job.run(config, "")
-    with np.load(tmp_path / "features.npz") as found:
-        assert {"layer_0", "layer_1"} <= set(found) and "layer_2" not in found
-    (tmp_path / "features.npz").unlink()
-    config = config_lib.load({**config.to_dict(), "attention": True, "rows": "last"})
+    values = {"init_from": str(pretrained_lstm), "attention": True, "rows": "last"}
+    config = job_config("features", **values, **places)
     monkeypatch.setattr(features, "Reader", None)  # nothing is read
     with pytest.raises(ValueError, match="no attention maps"):
         words_job.run(config, "")
@@ -83,40 +71,15 @@ def test_no_other_format_has_a_place_for_it(pretrained_lstm, tmp_path, target):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.fixture(scope="module")
-def finetuned_lstm(finetune_base, pretrained_lstm, made_once):
-    base = {**finetune_base, "init_from": str(pretrained_lstm)}
-    config = finetune_config("sst2", base)
-    return made_once("tuned_lstm", lambda folder: finetune.run(config, str(folder)))
-
-
-def test_it_is_fine_tuned_and_predicts(finetuned_lstm, tmp_path):
+def test_it_is_fine_tuned_and_predicts(finetune_base, pretrained_lstm, tmp_path):
     """With padding removal, the auxiliary loss and its own checkpoints."""
-    trained = open_run(str(finetuned_lstm))
+    config = finetune_config(
+        "sst2", {**finetune_base, "init_from": str(pretrained_lstm)}
+    )
+    finetune.run(config, str(tmp_path / "run"))
+    trained = open_run(str(tmp_path / "run"))
     assert (trained.model.kind, trained.model.depth) == ("lstm", 1)
-    result = json.loads((finetuned_lstm / "results.json").read_text())
-    assert {"accuracy"} <= result["dev"].keys()
-    records = read_metrics(finetuned_lstm / "metrics.jsonl")
+    records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     losses = [record["loss"] for record in records if "loss" in record]
     assert losses[-1] < losses[0] - 1
-    (tmp_path / "in.jsonl").write_text('{"sentence": "bcd aaaa hi"}\n')
-    out = tmp_path / "out.jsonl"
-    places = {"input": str(tmp_path / "in.jsonl"), "output": str(out)}
-    predict.run(job_config("predict", init_from=str(finetuned_lstm), **places), "")
-    assert len(out.read_text().splitlines()) == 1
-
-
-def test_zero_shot_reads_it(pretrained_lstm, tmp_path):
-    write_task(tmp_path / "tasks", "sst2", test=0)
-    data = {"data__source": "jsonl", "data__dir": str(tmp_path / "tasks")}
-    data |= {"init_from": str(pretrained_lstm), "tasks": ("sst2",)}
-    zero_shot.run(job_config("zero_shot", **data), str(tmp_path / "out"))
-    assert "sst2" in (tmp_path / "out" / "results.json").read_text()
-
-
-def test_a_run_says_what_it_trains(tiny_config, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(pretrain, "fit", lambda run: (0, run.num_steps))
-    monkeypatch.setattr(pretrain, "_find_guest", lambda what: None)
-    pretrain.run(tiny_config(model__kind="lstm"), str(tmp_path))
-    said = capsys.readouterr().out
-    assert "Model: LSTM layer of 680 units, 16 wide" in said
+    assert len(gpt1_jax.load(str(tmp_path / "run")).predict(["bcd aaaa hi"])) == 1

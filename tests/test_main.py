@@ -5,7 +5,7 @@ import functools
 import os
 import platform
 import re
-import shutil
+import resource
 import signal
 import subprocess
 import sys
@@ -21,11 +21,11 @@ from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax import main, program
 from gpt1_jax.data.files import CannotWrite
+from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import finetune
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import saved_steps
-from gpt1_jax.tasks.paper_tasks import TASKS
 
 # A program whose batches stop coming, as from a disk that hangs.
 STUCK = """
@@ -71,36 +71,11 @@ sys.addaudithook(stop)
 program.run()
 """
 # Long enough for a signal to come before the end.
-LONG = {
-    "train.num_steps": 300,
-    "checkpoint.every_steps": 50,
-    "eval.every_steps": 150,
-}
-
-
-@pytest.fixture(scope="module")
-def run_long(run_main):
-    """`run_main` for 300 steps, compiled as in use."""
-    return functools.partial(run_main, *as_flags(LONG), env={"XLA_FLAGS": ""})
-
-
-@pytest.fixture(scope="module")
-def whole_run(run_long, made_once):
-    """The uninterrupted run, in its default folder."""
-
-    def make(cwd):
-        cwd.mkdir()
-        code, output = run_long(cwd=cwd)
-        assert code == 0, output
-
-    return made_once("long", make) / "runs/pretrain/quickstart"
+LONG = {"train.num_steps": 300, "checkpoint.every_steps": 50, "eval.every_steps": 150}
 
 
 def in_two_processes(run, codes=(0, 0), flags=(), **second):
-    """`run(*flags, env=..)` twice at once, joined by gloo: outputs.
-
-    `flags` and `second` are more flags and arguments for the second process.
-    """
+    """Outputs of `run` twice at once; `flags` and `second` are for the second."""
 
     def start(variables):
         if variables["JAX_PROCESS_ID"] == "1":
@@ -112,68 +87,50 @@ def in_two_processes(run, codes=(0, 0), flags=(), **second):
     return [output for _, output in results]
 
 
-def assert_close_states(one, two):
-    """Arrays of two checkpoints, by name, to rounding."""
-    assert one.keys() == two.keys()
-    for name, value in one.items():
-        np.testing.assert_allclose(two[name], value, atol=1e-6, err_msg=name)
+def test_variables_of_other_packages_change_nothing(run_main, tmp_path):
+    """In the folder named by job and preset; samples that cannot be shown are escaped.
 
-
-@pytest.fixture(scope="module")
-def odd_run(run_main, made_once):
-    """What a run says, and its default folder, where the environment is unusual."""
+    The same command again says that there is nothing to do.
+    """
     env = {"JAX_ENABLE_X64": "1", "MPLBACKEND": "none", "PYTHONWARNINGS": "error"}
     env |= {"PYTHONIOENCODING": "ascii", "JAX_DEFAULT_PRNG_IMPL": "rbg"}
     env |= {"JAX_NUMPY_DTYPE_PROMOTION": "strict", "JAX_THREEFRY_PARTITIONABLE": "0"}
     env |= {"JAX_NUMPY_RANK_PROMOTION": "raise", "JAX_TRANSFER_GUARD": "disallow"}
-
-    def make(cwd):
-        cwd.mkdir()
-        # LaTeX, which need not be there, and fonts as for slides.
-        (cwd / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\n")
-        flags = ["--config.eval.sample_prompt=漢é", "--config.eval.sample_tokens=4"]
-        code, output = run_main(*flags, cwd=cwd, env=env)
-        assert code == 0, output
-        (cwd / "output").write_text(output)
-
-    cwd = made_once("odd", make)
-    return (cwd / "output").read_text(), cwd / "runs/pretrain/quickstart"
-
-
-def test_a_run_shows_what_it_does(run_main, odd_run, tmp_path):
-    """Here in the folder that is named by job and preset, below the working one."""
+    # LaTeX, which need not be there, and fonts as for slides.
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\n")
+    flags = ["--config.eval.sample_prompt=漢é", "--config.eval.sample_tokens=4"]
+    code, output = run_main(*flags, cwd=tmp_path, env=env)
+    assert code == 0 and "\n  | \\u6f22\\xe9" in output, output
+    assert "arning" not in output
     folder = tmp_path / "runs/pretrain/quickstart"
-    shutil.copytree(odd_run[1], folder)
-    code, output = run_main("--config.eval.sample_prompt=漢é", cwd=tmp_path)
-    assert code == 0, output
-    assert "Resuming from the checkpoint of step 12" in output
+    state = saved_state(folder, 12).values()
+    assert {leaf.dtype.name for leaf in state} == {"float32", "int32"}
+
+    code, plain = run_main(*flags, f"--workdir={tmp_path}/run")
+    assert code == 0, plain
+    assert_same_run(tmp_path / "run", folder, 12)
+    pictures = (each / "plots/loss.png" for each in (tmp_path / "run", folder))
+    assert len({picture.read_bytes() for picture in pictures}) == 1
+
+    code, output = run_main(*flags, cwd=tmp_path)
+    assert code == 0 and "Resuming from the checkpoint of step 12" in output, output
     assert f"Nothing to do: the run in {folder} had finished at step 12." in output
     assert output.splitlines()[-1].startswith("Time: ")
 
 
 @pytest.mark.slow
-def test_a_run_survives_signals(run_long, whole_run, tmp_path):
-    workdir, saved = f"--workdir={tmp_path}", 0
-    for number in (signal.SIGUSR1, signal.SIGINT):  # the first as SLURM sends it
-        code, output = run_long(workdir, meanwhile=signal_at("/300", number))
-        assert code == EXIT_AGAIN, output
-        assert "Run the same command again to resume" in output
-        assert (f"checkpoint of step {saved}." in output) == bool(saved)
-        saved = saved_steps(epath.Path(tmp_path))[-1]
-    code, output = run_long(workdir)
-    assert code == 0 and f"checkpoint of step {saved}." in output, output
-    assert_same_run(whole_run, tmp_path, 300)
-
-
-@pytest.mark.slow
-def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path):
-    """One run, killed again and again, and each time started by the same command."""
-    workdir, checkpoints = f"--workdir={tmp_path}", tmp_path / "checkpoints"
-    damaged = tmp_path / "damaged_checkpoints"
+def test_a_run_survives_signals_and_kills_at_the_worst_moments(run_main, tmp_path):
+    """One run, stopped again and again, and each time started by the same command."""
+    whole, folder = tmp_path / "whole", tmp_path / "stopped"
+    checkpoints, damaged = folder / "checkpoints", folder / "damaged_checkpoints"
+    run_long = functools.partial(run_main, *as_flags(LONG), env={"XLA_FLAGS": ""})
+    code, output = run_long(f"--workdir={whole}")
+    assert code == 0, output
+    run_long = functools.partial(run_long, f"--workdir={folder}")
 
     def killed(event, text, says_damaged=False):
         program = ("-c", KILLED_BEFORE.format(event=event, text=text))
-        code, output = run_long(workdir, program=program)
+        code, output = run_long(program=program)
         assert code == -signal.SIGKILL, output
         assert ("is damaged" in output) == says_damaged
         return sorted(path.name for path in checkpoints.iterdir())
@@ -189,16 +146,21 @@ def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path
     killed("os.rename", "metrics.jsonl")
     assert not damaged.exists()
     # A damaged checkpoint is being moved out of the way.
-    whole = (path for path in checkpoints.iterdir() if path.name.isdigit())
-    newest = max(whole, key=lambda path: int(path.name))
-    (newest / "state" / "_METADATA").write_text("{")
-    killed("os.rename", str(newest), says_damaged=True)
-    code, output = run_long(workdir)
-    assert code == 0, output
-    assert f"checkpoint of step {newest.name} is damaged" in output
-    assert [path.name for path in damaged.iterdir()] == [f"{newest.name}-0"]
-    assert_same_run(whole_run, tmp_path, 300)
-    kept = {path.name for path in (whole_run / "checkpoints").iterdir()}
+    newest = saved_steps(epath.Path(folder))[-1]
+    (checkpoints / str(newest) / "state" / "_METADATA").write_text("{")
+    killed("os.rename", str(checkpoints / str(newest)), says_damaged=True)
+    says = f"checkpoint of step {newest} is damaged"
+    for number in (signal.SIGUSR1, signal.SIGINT):  # the first as SLURM sends it
+        code, output = run_long(meanwhile=signal_at("/300", number))
+        assert code == EXIT_AGAIN and says in output, output
+        assert "Run the same command again to resume" in output
+        stopped = saved_steps(epath.Path(folder))[-1]
+        says = f"Resuming from the checkpoint of step {stopped}."
+    code, output = run_long()
+    assert code == 0 and says in output, output
+    assert [path.name for path in damaged.iterdir()] == [f"{newest}-0"]
+    assert_same_run(whole, folder, 300)
+    kept = {path.name for path in (whole / "checkpoints").iterdir()}
     assert {path.name for path in checkpoints.iterdir()} == kept
 
 
@@ -217,12 +179,11 @@ def test_a_second_signal_in_the_middle_of_a_save_ends_it_with_one_line(
     assert saved_steps(epath.Path(tmp_path))[-1] == 12
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_the_program_compiles_ends_it(run_main, tmp_path, number):
+def test_a_signal_while_the_program_compiles_ends_it(run_main, tmp_path):
     def stop(process, line):
         if line.startswith("Run: "):
             time.sleep(0.5)
-            process.send_signal(number)
+            process.send_signal(signal.SIGTERM)
 
     code, output = run_main(
         f"--workdir={tmp_path / 'run'}",
@@ -234,32 +195,15 @@ def test_a_signal_while_the_program_compiles_ends_it(run_main, tmp_path, number)
     assert "gpt1_jax: interrupted" in output
 
 
-@pytest.mark.parametrize("prints", ["help", "text"])
-def test_a_job_that_only_prints_says_that_it_could_not(pretrained, prints):
-    flags = ["--help"]
-    if prints == "text":
-        flags = in_job("generate.py", "prompt=abc", f"init_from={pretrained}")
-    code, output = run_program(*flags, redirected="> /dev/full")
-    (line,) = (line for line in output.splitlines() if "error" in line)
-    assert code == 1 and line == (
-        "gpt1_jax: error: standard output cannot be written (No space left on device); "
-        "write to a file, as with --config.output=FILE."
-    )
-
-
-def test_variables_of_other_packages_change_nothing(odd_run, run_main, tmp_path):
-    """And samples that cannot be shown are escaped."""
-    output, folder = odd_run
-    assert "\n  | \\u6f22\\xe9" in output
-    flags = ["--config.eval.sample_prompt=漢é", "--config.eval.sample_tokens=4"]
-    code, plain = run_main(*flags, f"--workdir={tmp_path}/run")
-    assert code == 0, plain
-    assert_same_run(tmp_path / "run", folder, 12)
-    assert "arning" not in output
-    state = saved_state(folder, 12).values()
-    assert {leaf.dtype.name for leaf in state} == {"float32", "int32"}
-    pictures = (each / "plots/loss.png" for each in (tmp_path / "run", folder))
-    assert len({picture.read_bytes() for picture in pictures}) == 1
+def test_a_job_that_only_prints_says_that_it_could_not(pretrained):
+    flags = in_job("generate.py", "prompt=abc", f"init_from={pretrained}")
+    for command in (flags, ["--help"]):
+        code, output = run_program(*command, redirected="> /dev/full")
+        (line,) = (line for line in output.splitlines() if "error" in line)
+        assert code == 1 and line == (
+            "gpt1_jax: error: standard output cannot be written (No space left on "
+            "device); write to a file, as with --config.output=FILE."
+        )
 
 
 JOINED = dict(zip(OURS, ("localhost:1234", "2", "0"), strict=True))
@@ -351,8 +295,7 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
     base = tiny_finetune_overrides(pretrained, tmp_path / "data")
     for task in ("rte", "copa"):
         write_task(tmp_path / "data", task, test=10, labelled_test=True)
-    # Biases of keys and of choices have no gradient but rounding, and Adam divides a
-    # gradient by its size: not by less than this.
+    # Biases of keys and choices have no gradient but rounding, which Adam would scale.
     base |= {"eval.first_epoch_steps": (), "optimizer.eps": 1e-4}
     base |= {"suite.keep_checkpoints": True}
     alone, joined = (tmp_path / name for name in ("alone", "joined"))
@@ -363,7 +306,8 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
     assert "step" in outputs[0] and "loss" not in outputs[1]
     for task in ("rte", "copa"):
         folders = [folder / task / "pretrained-seed0" for folder in (alone, joined)]
-        assert_close_states(*(saved_state(folder, 12) for folder in folders))
+        one, two = (saved_state(folder, 12) for folder in folders)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-6), one, two)
         one, two = ((folder / "results.json").read_text() for folder in folders)
         assert one == two
 
@@ -380,7 +324,6 @@ def in_job(name, *flags):
         # The flags cannot be parsed.
         ([], "name a job with --config=configs/NAME.py"),
         (in_job("nope.py"), "there is no such file. The program has configs/"),
-        (in_job("nope.py", "--help"), "there is no such file. The program has"),
         (in_job("pretrian.py"), "Did you mean configs/pretrain.py. The program"),
         (in_job("pretrain.py:huge"), "choose one of paper, paper_1m, .*babylm, small"),
         (in_job("convert.py:nope", "--help"), "no preset 'nope'; choose one of run"),
@@ -390,28 +333,15 @@ def in_job(name, *flags):
         ([*in_job("pretrain.py"), "stray"], "unexpected 'stray'; a preset follows a c"),
         # A value is impossible.
         (in_job("pretrain.py", "model.num_heads=5"), "embed_dim=768.*num_heads=5"),
-        (in_job("pretrain.py", "train.num_steps=12"), "num_epochs=100.*num_steps=12"),
         (in_job("finetune.py:sst2"), "--config.init_from=runs/pretrain"),
-        (
-            in_job("finetune.py:sst2+sst3", "init_from=a"),
-            ".*".join(["no task 'sst3'", *TASKS, "'all'", "'custom'"]),
-        ),
-        (in_job("predict.py"), "--config.init_from=runs/finetune/TASK"),
-        (in_job("predict.py", "init_from=a"), "config.text='' and config.input=''"),
+        (in_job("finetune.py:sst2+sst3", "init_from=a"), "no task 'sst3'.*sst2.*'all'"),
         # A place cannot be used.
         (
             in_job("pretrain.py", "--workdir=a\udcff"),
             r"error: --workdir: '\\udcff' in 'a\\udcff' is half of a character",
         ),
-        (
-            in_job("pretrain.py", "data.train=a\udcff"),
-            r"error: config.data.train: '\\u",
-        ),
         (in_job("pretrain.py", "--workdir=hf://a/b"), "--workdir='hf://a/b' cannot be"),
-        (
-            in_job("pretrain.py", "init_from=http://a"),
-            "config.init_from='http://a' can",
-        ),
+        (in_job("pretrain.py", "init_from=http://a"), "init_from='http://a' can"),
         (
             in_job("generate.py", "init_from=a", "prompt=a", "--workdir=a"),
             "--workdir='a', but the job generate write",
@@ -426,14 +356,6 @@ def test_what_cannot_be_done_takes_one_line_before_any_work(tmp_path, flags, pro
     assert re.search(problem, first) and "Traceback" not in output
     assert len(more) < 2 or not flags  # which shows the jobs
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_job_refuses_takes_one_line(run_main, tmp_path):
-    code, output = run_main(f"--workdir={tmp_path}", "--config.data.train=no/such.txt")
-    first, second = output.splitlines()
-    assert code == 1 and "--verbosity=1" in second
-    assert first.startswith("gpt1_jax: error: ") and "no/such.txt" in first
-    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 def test_overrides_reach_the_runs(pretrained, tmp_path):
@@ -453,22 +375,21 @@ def test_overrides_reach_the_runs(pretrained, tmp_path):
     known = ("step ", "SST-2, seed ", "16 training", "Skipping RTE: ", "| ", "- RTE: ")
     known += ("Reading step 12, the newest, ", "Results: ", "Run folder: ", "Time: ")
     known += ("Attention: blocked; LayerNorm: plain", "Checkpoints are deleted, un")
+    known += ("Ours is measured", "Skipped:")
     known += ("Compiling ", "train: ", "suite: ")  # on a slow machine
-    unknown = [x for x in output.splitlines() if x and not x.startswith(known)]
-    assert len(unknown) == 2 and unknown[0].startswith("Ours is measured"), unknown
-    assert unknown[1] == "Skipped:"
+    assert [x for x in output.splitlines() if x and not x.startswith(known)] == []
 
 
 def test_a_second_process_in_the_same_folder_is_refused(run_main, tmp_path):
     with lock.owned(epath.Path(tmp_path)):
         code, output = run_main(f"--workdir={tmp_path}")
-    assert code == 1
-    assert f"is in use by process {os.getpid()}" in output
-    assert "Traceback" not in output
+    first, second = output.splitlines()
+    assert code == 1 and first.startswith("gpt1_jax: error: ")
+    assert f"is in use by process {os.getpid()}" in first and "--verbosity=1" in second
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["absl.app", "jax._src.config", "flax"])
+@pytest.mark.parametrize("module", ["absl.app", "flax"])
 def test_ctrl_c_during_imports_takes_one_line(run_main, tmp_path, module):
     def interrupt(process, line):
         if line.endswith(f" {module}\n"):
@@ -482,56 +403,25 @@ def test_ctrl_c_during_imports_takes_one_line(run_main, tmp_path, module):
     assert not folder.exists()
 
 
-def test_only_what_a_user_can_mend_takes_one_line(tmp_path):
-    """Four programs, one after another in one process."""
-    code = """
-from gpt1_jax import errors, program
-from gpt1_jax.jobs import report
-
-for error in (
-    errors.UserError("the way out"),
-    PermissionError("the way out"),
-    ValueError("shapes do not match"),
-    ImportError("a broken package"),
-):
-    def fail(config, workdir):
-        raise error
-
-    report.run = fail
-    try:
-        program.run()
-    except SystemExit as end:
-        print("code", end.code, flush=True)
-    except Exception as bug:  # which Python would show with its traceback
-        print(type(bug).__name__, flush=True)
-"""
-    flags = ["--config=configs/report.py", f"--workdir={tmp_path}"]
-    _, output = run_program(*flags, program=("-c", code))
-    # With an old JAX, what Grain says when it is imported outside the program.
-    output = re.sub(r"^WARNING:absl:Grain multiprocess.*\n", "", output)
-    one_line = "gpt1_jax: error: the way out\n(--verbosity=1 shows the traceback)\n"
-    assert output == 2 * f"{one_line}code 1\n" + "ValueError\nImportError\n"
-
-
 def test_what_a_thread_of_orbax_logs_is_said_once_by_what_it_raises():
     """As where the disk fills up in a save."""
     code = """
 import sys, types
+from gpt1_jax import program
+
+def full():
+    raise OSError("the disk is full")
 
 def fail(config, workdir):
     from absl import logging
     from orbax.checkpoint._src.futures import future
 
     logging.error("Of another package.")
-    def full():
-        raise OSError("the disk is full")
     thread = future._SignalingThread(target=full, send_signals=(), receive_signals=())
     thread.start()
     thread.join()
 
 sys.modules["gpt1_jax.jobs.report"] = types.SimpleNamespace(run=fail)
-from gpt1_jax import program
-
 program.run()
 """
     _, output = run_program("--config=configs/report.py", program=("-c", code))
@@ -557,30 +447,13 @@ import jax, jax.numpy as jnp
 
 add, array = jax.jit(lambda x: x + 1), jnp.zeros(1 << 24)
 
-
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     add(array).block_until_ready()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-
 print(min(faults() for _ in range(20)))
 """
-
-
-def printed_by(code):
-    command = [sys.executable, "-c", code]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-def test_memory_that_is_freed_is_used_again():
-    """Each result has 16,384 pages of 4 KiB, which were new until there were enough."""
-    assert int(printed_by(_FAULTS)) < 4096
-
-
 _HOLE = """
 import ctypes, time
 from gpt1_jax import main
@@ -593,27 +466,16 @@ block, above = libc.malloc(1 << 28), libc.malloc(100)
 ctypes.memset(block, 1, 1 << 28)
 libc.free(block)
 
-
 def pages():
     return int(open("/proc/self/statm").read().split()[1])
-
 
 before = pages()
 while pages() > before - 60_000:
     time.sleep(0.1)
 print(before)
 """
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-def test_memory_that_stays_free_goes_back():
-    """A hole of 65,536 pages, below something that is used."""
-    assert int(printed_by(_HOLE)) > 65_536
-
-
-def test_what_is_freed_is_kept_before_anything_starts_threads():
-    """A thread that has allocated before would go on giving its memory back."""
-    program = """
+# A thread that has allocated before would go on giving its memory back.
+_BEFORE_THREADS = """
 import sys
 from gpt1_jax import main
 
@@ -624,7 +486,21 @@ def keep(really=main.keep_freed_memory):
 main.keep_freed_memory, sys.argv = keep, ["gpt1_jax", "--help"]
 main.run()
 """
-    printed = printed_by(program)
+
+
+def printed_by(code):
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_memory_that_is_freed_is_used_again_and_goes_back_if_it_stays_free():
+    """A result has 16,384 pages of 4 KiB; a hole of 65,536 lies below what is used."""
+    assert int(printed_by(_FAULTS)) < 4096
+    assert int(printed_by(_HOLE)) > 65_536
+    printed = printed_by(_BEFORE_THREADS)
     assert printed.startswith("[]\nUsage") and "configs/finetune.py" in printed
 
 
@@ -633,18 +509,22 @@ main.run()
     [
         (
             jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory.\nmore"),
-            "Out of memory.: a device has run out of memory; lower the batch size, or",
+            "Out of memory.: a device has run out of memory; lower the batch size",
         ),
         (MemoryError(), "no memory is left: allow this process more memory and thr"),
         (RuntimeError("can't start new thread"), "more memory and threads (ulimit -v"),
         (OSError(errno.EMFILE, "Too many open files"), "more files (ulimit -n 1024)"),
         (OSError(errno.ENOSPC, "No space", "a/b"), "'a/b': make room on its disk"),
-        (CannotWrite("a/b cannot be written; go elsewhere."), "b; go elsewhere."),
+        (CannotWrite("a/b is read-only; go elsewhere."), "a/b is read-only; go else"),
+        (UserError("the way out"), "gpt1_jax: error: the way out"),
+        (PermissionError("the way out"), "gpt1_jax: error: the way out"),
         (jax.errors.JaxRuntimeError("INTERNAL: RESOURCE_EXHAUSTED: not it"), None),
+        (ValueError("shapes do not match"), None),
+        (ImportError("a broken package"), None),
     ],
     ids=str,
 )
-def test_what_the_machine_lacks_is_one_line_with_a_way_out(
+def test_only_what_a_user_can_mend_takes_one_line_with_the_way_out(
     monkeypatch, capsys, error, way_out
 ):
     def fail(*arguments):
@@ -657,39 +537,36 @@ def test_what_the_machine_lacks_is_one_line_with_a_way_out(
     if way_out:
         assert end.value.code == 1
         line, hint = capsys.readouterr().err.splitlines()
-        assert line.startswith("gpt1_jax: error: ") and "--verbosity=1" in hint
-        assert way_out.removeprefix("b;") in line
+        assert line.startswith("gpt1_jax: error: ") and way_out in line
+        assert hint == "(--verbosity=1 shows the traceback)"
 
 
-_LIMITED = """
-import resource
-from gpt1_jax import main
-
-resource.setrlimit(resource.RLIMIT_{name}, {limits})
-main.run()
-"""
+UNLIMITED = resource.RLIM_INFINITY
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "limits", "problem"),
+    ("files", "space", "says"),
     [
-        ("NOFILE", (24, 24), "may open 24 files, and a job needs up to 64; allow"),
-        ("NOFILE", (64, 64), ""),
-        ("NOFILE", (24, 1024), ""),  # it may raise that itself
-        ("AS", (3 << 30, 3 << 30), "3.2 GB of address space, and JAX needs 5 GB"),
-        ("AS", (2 << 30, 9 << 30), "allow more with ulimit -v unlimited"),
+        ((24, 24), UNLIMITED, "may open 24 files, and a job needs up to 64; allow"),
+        ((64, 64), UNLIMITED, "it began"),
+        ((24, 1024), UNLIMITED, "it began"),
+        ((1024, 1024), 3 << 30, "3.2 GB of address space.*allow more with ulimit -v"),
     ],
 )
-def test_limits_of_the_shell_are_enough_or_take_one_line(
-    run_main, tmp_path, name, limits, problem
+def test_limits_of_the_shell_are_raised_or_refused(
+    monkeypatch, capsys, files, space, says
 ):
     """With too little address space, orbax could wait for ever."""
-    program = ("-c", _LIMITED.format(name=name, limits=limits))
-    code, output = run_main(f"--workdir={tmp_path / 'run'}", program=program)
-    if not problem:
-        assert code == 0, output
-        return
-    line, _ = output.splitlines()
-    assert code == 1 and line.startswith("gpt1_jax: error: ") and problem in line
-    assert not (tmp_path / "run").exists()
+
+    def begin():
+        raise UserError("it began")
+
+    limits = {resource.RLIMIT_NOFILE: files, resource.RLIMIT_AS: (space, space)}
+    monkeypatch.setattr(resource, "getrlimit", limits.get)
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    monkeypatch.setattr(program, "_warn_plainly", lambda: None)
+    monkeypatch.setattr(program, "_check", begin)
+    with pytest.raises(SystemExit):
+        program.main(["gpt1_jax"])
+    assert re.search(says, capsys.readouterr().err)
+    assert limits[resource.RLIMIT_NOFILE] == (files[1], files[1])

@@ -56,9 +56,7 @@ def test_the_tests_that_the_page_names_exist():
     named = names_in(PAGE, "tests")
     assert len(named) > 150
     for name, file in named:
-        assert name.startswith("test_") and name in definitions(file), (
-            f"{file} has no {name}"
-        )
+        assert name.startswith("test_") and name in definitions(file), name
 
 
 def test_the_values_that_the_page_names_exist():

@@ -1,11 +1,12 @@
 """The documentation as a site: nothing from other servers, no link to nowhere."""
 
 import html.parser
-import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
+import types
 from urllib.parse import unquote, urldefrag
 
 import pytest
@@ -47,9 +48,8 @@ def site(made_once):
 
 @pytest.fixture(scope="module")
 def pages(site):
-    return {
-        path: Page(path) for path in site.rglob("*.html") if path.name != "404.html"
-    }
+    paths = [path for path in site.rglob("*.html") if path.name != "404.html"]
+    return {path: Page(path) for path in paths}
 
 
 def test_nothing_comes_from_another_server(site, pages):
@@ -76,28 +76,11 @@ def test_every_link_leads_somewhere(pages):
     assert followed > 5000
 
 
-def test_every_page_is_two_clicks_away(site, pages):
-    reached = {site / "index.html"}
-    for _ in range(2):
-        for path in list(reached):
-            for link in pages[path].links:
-                target = (path.parent / urldefrag(link)[0] / "index.html").resolve()
-                if target in pages:
-                    reached.add(target)
-    docs = {path for path in pages if "source" not in path.relative_to(site).parts}
-    assert len(docs) > 25 and docs <= reached
-
-
-def test_public_functions_have_their_docstrings(site):
+def test_docstrings_a_notebook_and_a_folder_are_pages(site):
     text = (site / "api" / "index.html").read_text()
     for name in ("load", "surprisal", "released_adam", "make_pretrain_step"):
-        assert f'id="gpt1_jax.{name}' in text or re.search(
-            rf'id="[\w.]+\.{name}"', text
-        )
+        assert re.search(rf'id="[\w.]+\.{name}"', text)
     assert "See `gpt1_jax.load`" not in text
-
-
-def test_a_notebook_and_a_folder_are_pages(site):
     assert "look_inside.ipynb" in (site / "source/notebooks/index.html").read_text()
     notebook = (site / "source/notebooks/look_inside.ipynb/index.html").read_text()
     assert "gpt1_jax.load" in re.sub("<[^>]*>", "", notebook)
@@ -121,21 +104,11 @@ def test_the_annotated_script_computes_what_it_says(site):
     assert not re.search(r"\$\\?\w+\$", text)  # an equation as it was written
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a row of\n$W_p$, is added",
-        "$W_p$ begins a paragraph",
-        "- $W_p$ in a list,\n  $x^1$ too",
-    ],
-)
-def test_an_equation_in_a_line_stays_in_its_paragraph(text, make_site):
-    page = markdown.markdown(make_site.with_mathml(text), extensions=["md_in_html"])
-    ((_, inside),) = re.findall(r"<(p|li)>(.*?)</\1>", page, re.DOTALL)
-    assert inside.count("<math") == text.count("$") / 2
-
-
-def test_dollar_signs_and_code_are_no_equations(make_site):
+def test_equations_stay_in_their_paragraphs_and_prices_and_code_are_none(make_site):
+    for text in ("$W_p$ begins", "- $W_p$ in a list,\n  $x^1$ too"):
+        page = markdown.markdown(make_site.with_mathml(text), extensions=["md_in_html"])
+        ((_, inside),) = re.findall(r"<(p|li)>(.*?)</\1>", page, re.DOTALL)
+        assert inside.count("<math") == text.count("$") / 2
     text = r"[\$] costs \$5; `[$]` and ``a`$b``; $x$" + "\n\n```\n$PATH $HOME\n```"
     found = make_site.with_mathml(text)
     assert found.startswith("[$] costs $5; `[$]` and ``a`$b``; <span><math")
@@ -146,8 +119,5 @@ def test_dollar_signs_and_code_are_no_equations(make_site):
 @pytest.fixture(scope="module")
 def make_site():
     """The module docs/make_site.py."""
-    path = ROOT / "docs" / "make_site.py"
-    spec = importlib.util.spec_from_file_location("make_site", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    path = str(ROOT / "docs" / "make_site.py")
+    return types.SimpleNamespace(**runpy.run_path(path))

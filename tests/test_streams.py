@@ -33,9 +33,7 @@ BROKEN, FULL, CLOSED = "Broken pipe", "No space left on device", "Bad file descr
         ("| head -c 1 > /dev/null", BROKEN, True),
         ("> /dev/full", FULL, True),
         ("2> /dev/full", "", False),
-        ("> /dev/full 2>&1", FULL, False),
         (">&-", CLOSED, True),
-        ("<&- 2>&-", "", False),
         ("<&- >&- 2>&-", CLOSED, False),
     ],
 )
@@ -59,13 +57,12 @@ def test_output_that_fails_ends_only_a_job_that_has_no_other(
     assert (refused in shown) == (said and not goes_on and output != BROKEN)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252:strict", "utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252:strict", "utf-8"])
 def test_what_an_encoding_lacks_is_escaped(encoding):
     code = "from gpt1_jax import streams; from gpt1_jax.data import progress; "
     code += r"streams.open_streams(); progress.show_line('\u6f22\ud800 \u0142')"
-    status, shown = run_program(
-        program=("-c", code), env={"PYTHONIOENCODING": encoding}
-    )
+    env = {"PYTHONIOENCODING": encoding}
+    status, shown = run_program(program=("-c", code), env=env)
     assert status == 0, shown
     expected = "漢\\ud800 ł" if encoding == "utf-8" else "\\u6f22\\ud800 \\u0142"
     assert shown.rstrip("\n") == expected
@@ -82,10 +79,8 @@ os.set_blocking(1, False)
 streams.open_streams()
 progress.show_line("line " * 100_000)
 """
-    status, shown = run_program(
-        program=("-c", code), redirected="| (sleep 1; tail -c 7)"
-    )
-    assert (status, shown) == (0, " line \n")
+    found = run_program(program=("-c", code), redirected="| (sleep 1; tail -c 7)")
+    assert found == (0, " line \n")
 
 
 def test_streams_of_others_stay(capsys):

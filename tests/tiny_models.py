@@ -56,7 +56,8 @@ def perturbed(params, seed=0):
     key = jax.random.key(seed)
 
     def perturb(path, leaf):
-        number = number_of("/".join(k.key for k in path))
+        name = "/".join(k.key for k in path)
+        number = sum(ord(letter) * 31**i for i, letter in enumerate(name)) % 2**31
         noise = jax.random.normal(jax.random.fold_in(key, number), leaf.shape)
         return leaf + {"scale": 0.1, "bias": 0.02}.get(path[-1].key, 0.0) * noise
 
@@ -101,10 +102,6 @@ def with_moving_gates(params):
         lambda path, leaf: leaf * {"kernel": 2, "wte": 5}.get(path[-1].key, 1),
         perturbed(params),
     )
-
-
-def number_of(name):
-    return sum(ord(letter) * 31**i for i, letter in enumerate(name)) % 2**31
 
 
 def random_tokens(shape=(4, 16), vocab_size=97, seed=0):

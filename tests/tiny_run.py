@@ -2,10 +2,10 @@
 
 import configparser
 import contextlib
-import importlib.util
 import json
 import os
 import random
+import runpy
 import subprocess
 import sys
 import threading
@@ -19,12 +19,12 @@ import orbax.checkpoint as ocp
 import pytest
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.config.flat import flatten
 from gpt1_jax.runs.records import TIME_KEYS
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.training import steps
 
 ROOT = Path(__file__).parents[1]
-
 
 # Settings of JAX that somebody's own process may have, none of them the default.
 SETTINGS = {
@@ -56,44 +56,38 @@ def write_texts(folder):
 
 def tiny_overrides(corpus_dir):
     """Overrides of the quickstart preset: one small layer, 12 steps."""
-    return {
-        "model.num_layers": 1,
-        "model.num_heads": 2,
-        "model.embed_dim": 16,
-        "model.mlp_dim": 64,  # four times as wide: transformers knows no other
-        "model.max_seq_len": 16,
-        "tokenizer.vocab_size": 512,
-        "data.source": "text",
-        "data.train": str(corpus_dir / "texts"),
-        "data.cache_dir": str(corpus_dir / "cache"),
-        "train.num_steps": 12,
-        "train.batch_size": 8,
-        "train.compilation_cache_dir": jax.config.jax_compilation_cache_dir or "",
-        "optimizer.warmup_steps": 2,
-        "eval.every_steps": 4,
-        "eval.batch_size": 8,
-        "eval.sample_tokens": 0,  # sampling is a program of its own
-        "checkpoint.every_steps": 4,
-        "checkpoint.milestone_steps": (),
-        "log.every_steps": 2,
-        "log.tensorboard": False,  # which loads PyTorch where that is installed
-    }
+    texts, cache = (str(corpus_dir / name) for name in ("texts", "cache"))
+    xla = jax.config.jax_compilation_cache_dir or ""
+    sizes = dict(num_layers=1, num_heads=2, embed_dim=16, max_seq_len=16)
+    return flatten(
+        {
+            # Four times as wide inside: transformers knows no other.
+            "model": {**sizes, "mlp_dim": 64},
+            "tokenizer": dict(vocab_size=512),
+            "data": dict(source="text", train=texts, cache_dir=cache),
+            "train": dict(num_steps=12, batch_size=8, compilation_cache_dir=xla),
+            "optimizer": dict(warmup_steps=2),
+            # Sampling is a program of its own.
+            "eval": dict(every_steps=4, batch_size=8, sample_tokens=0),
+            "checkpoint": dict(every_steps=4, milestone_steps=()),
+            # TensorBoard loads PyTorch where that is installed.
+            "log": dict(every_steps=2, tensorboard=False),
+        }
+    )
 
 
 def longer_config(corpus_dir, **overrides):
     """The tiny run with a context of 40 tokens and a sample, as of `pretrained`."""
     longer = {"model.max_seq_len": 40, "eval.sample_tokens": 4}
-    config = load_config(**{**tiny_overrides(corpus_dir), **longer, **overrides})
-    return config_lib.load(config.to_dict())
+    longer = {**tiny_overrides(corpus_dir), **longer, **overrides}
+    return job_config("pretrain", "quickstart", **longer)
 
 
 def load_config(preset="quickstart", file="pretrain", **overrides):
     """The ConfigDict of configs/FILE.py with `section__key` overrides."""
     path = ROOT / "configs" / f"{file}.py"
-    spec = importlib.util.spec_from_file_location(f"{file}_config", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = module.get_config(preset) if preset else module.get_config()
+    module = runpy.run_path(str(path))
+    config = module["get_config"](*[preset] * bool(preset))
     config.update_from_flattened_dict(
         {key.replace("__", "."): value for key, value in overrides.items()}
     )
@@ -119,7 +113,6 @@ def run_program(
 
     Args:
       flags: of the command line.
-      cwd: the working directory.
       env: further environment variables.
       stdin: what standard input holds.
       stderr: where standard error goes, as `subprocess` has it.
@@ -209,9 +202,7 @@ def metrics_without_times(workdir):
 def assert_same_run(left, right, step):
     """Both runs hold the same state at a step, bit for bit, and the same records."""
     one, other = saved_state(left, step), saved_state(right, step)
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
     assert metrics_without_times(left) == metrics_without_times(right)
 
 
@@ -256,11 +247,8 @@ def poison(monkeypatch, bad_steps, bad_losses=None):
 @contextlib.contextmanager
 def set_globally(settings):
     """Settings of the whole process, as the environment or a script makes them."""
-    before = {name: jax.config.values[name] for name in settings}
-    try:
+    with contextlib.ExitStack() as stack:
         for name, value in settings.items():
+            stack.callback(jax.config.update, name, jax.config.values[name])
             jax.config.update(name, value)
         yield
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)

@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import jax
-from tiny_run import load_config
+from tiny_run import job_config
 
-from gpt1_jax import config as config_lib
+from gpt1_jax.config.flat import flatten
 
 SIGNS = ("aaaa", "jjjj")  # of the labels 0 and 1
 _WORDS = ("bcd", "efg", "hi", "cbe", "gif", "dh", "feb", "ice")
@@ -16,27 +16,24 @@ _WORDS = ("bcd", "efg", "hi", "cbe", "gif", "dh", "feb", "ice")
 
 def tiny_finetune_overrides(init_from, data_dir):
     """Overrides of configs/finetune.py: 3 epochs of 4 steps, batches of one shape."""
-    return {
-        "init_from": str(init_from),
-        "data.source": "jsonl",
-        "data.dir": str(data_dir),
-        "data.seq_len_buckets": (40,),
-        "data.unpadded_sizes": 1,
-        "optimizer.learning_rate": 0.04,
-        "train.batch_size": 8,
-        "train.compilation_cache_dir": jax.config.jax_compilation_cache_dir,
-        "eval.batch_size": 8,
-        "eval.first_epoch_steps": (2,),
-        "checkpoint.every_steps": 5,
-        "log.every_steps": 1,
-        "log.tensorboard": False,
-    }
+    data = dict(source="jsonl", dir=str(data_dir))
+    xla = jax.config.jax_compilation_cache_dir
+    return flatten(
+        {
+            "init_from": str(init_from),
+            "data": {**data, "seq_len_buckets": (40,), "unpadded_sizes": 1},
+            "optimizer": dict(learning_rate=0.04),
+            "train": dict(batch_size=8, compilation_cache_dir=xla),
+            "eval": dict(batch_size=8, first_epoch_steps=(2,)),
+            "checkpoint": dict(every_steps=5),
+            "log": dict(every_steps=1, tensorboard=False),
+        }
+    )
 
 
 def finetune_config(tasks, base, **overrides):
     """The frozen configuration of `tasks` with `base` and `section__key` overrides."""
-    values = load_config(tasks, file="finetune", **{**base, **overrides}).to_dict()
-    return config_lib.load(values)
+    return job_config("finetune", tasks, **{**base, **overrides})
 
 
 def custom_config(base, paths, **overrides):

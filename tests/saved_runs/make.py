@@ -20,7 +20,15 @@ from pathlib import Path
 SIGNS = ("aaaa", "jjjj")
 WORDS = ("bcd", "efg", "hi", "cbe", "gif", "dh", "feb", "ice")
 
-PRETRAIN = {
+SHORT = {
+    "train.num_steps": 4,
+    "train.batch_size": 8,
+    "eval.batch_size": 8,
+    "checkpoint.every_steps": 2,
+    "log.every_steps": 1,
+    "log.tensorboard": False,
+}
+PRETRAIN = SHORT | {
     "model.num_layers": 1,
     "model.num_heads": 1,
     "model.embed_dim": 8,
@@ -29,30 +37,18 @@ PRETRAIN = {
     "tokenizer.vocab_size": 330,
     "data.source": "text",
     "data.train": "texts",
-    "train.num_steps": 4,
-    "train.batch_size": 8,
     "optimizer.warmup_steps": 1,
     "eval.every_steps": 2,
-    "eval.batch_size": 8,
     "eval.sample_tokens": 4,
-    "checkpoint.every_steps": 2,
-    "log.every_steps": 1,
-    "log.tensorboard": False,
 }
-FINETUNE = {
+FINETUNE = SHORT | {
     "init_from": "pretrain",
     "data.source": "jsonl",
     "data.dir": "tasks",
     "data.seq_len_buckets": "(24,)",
     "optimizer.learning_rate": 0.03,
-    "train.batch_size": 8,
-    "train.num_steps": 4,
     "train.num_epochs": 0,
-    "eval.batch_size": 8,
     "eval.first_epoch_steps": "()",
-    "checkpoint.every_steps": 2,
-    "log.every_steps": 1,
-    "log.tensorboard": False,
 }
 OF_PRETRAIN = {"init_from": "pretrain"}
 MILESTONES = {"checkpoint.milestone_steps": "(2,4)"}
@@ -129,29 +125,17 @@ def write_lines(path: Path, rows: list[dict]) -> None:
 def main(checkout: str, target: str) -> None:
     """Runs the program of a checkout in a scratch folder and keeps what it wrote."""
     root = Path(target).resolve()
-    environment = {
-        **os.environ,
-        **AS_IN_TESTS,
-        "PYTHONPATH": str(Path(checkout).resolve()),
-    }
+    environment = {**os.environ, **AS_IN_TESTS}
+    environment["PYTHONPATH"] = str(Path(checkout).resolve())
     with tempfile.TemporaryDirectory() as scratch:
         environment["XDG_CACHE_HOME"] = f"{scratch}/cache"
         write_data(Path(scratch))
         for folder, job, preset, flags in RUNS:
             config = Path(checkout, "configs", f"{job}.py").resolve()
-            subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "gpt1_jax.main",
-                    f"--config={config}:{preset}",
-                    f"--workdir={folder}",
-                    *(f"--config.{key}={value}" for key, value in flags.items()),
-                ],
-                cwd=scratch,
-                env=environment,
-                check=True,
-            )
+            command = [sys.executable, "-m", "gpt1_jax.main"]
+            command += [f"--config={config}:{preset}", f"--workdir={folder}"]
+            command += [f"--config.{key}={value}" for key, value in flags.items()]
+            subprocess.run(command, cwd=scratch, env=environment, check=True)
         shutil.rmtree(root, ignore_errors=True)
         for folder, *_ in RUNS:
             shutil.copytree(Path(scratch, folder), root / folder)
