@@ -90,11 +90,7 @@ def test_each_run_has_a_folder_and_all_have_a_table(several):
             assert everything[task]["pretrained"][seed] == result
     table = (several / "results.md").read_text()
     assert "| SST-2 | accuracy | 12 |" in table and "| RTE | accuracy | 12 |" in table
-    scores = [run["dev"]["accuracy"] for run in everything["sst2"]["pretrained"]]
-    low, high = (f"{100 * score:.1f}" for score in sorted(scores))
-    assert f"({low} to {high})" in table
-    assert "WNLI: " in table.partition("Skipped:")[2]
-    assert "wnli/train.jsonl does not exist" in table
+    assert "wnli/train.jsonl does not exist" in table.partition("Skipped:\n")[2]
     records = (read_metrics(several / "sst2" / f / "metrics.jsonl") for f in FOLDERS)
     one, other = (record[0]["loss"] for record in records)
     assert one != other  # each seed has its own weights
@@ -138,25 +134,23 @@ def test_only_runs_without_results_are_run(
     assert said.count("Run folder: ") == said.count(f"Run folder: {again}\n") == 1
     assert result_of(again) == result_of(several / "rte" / "pretrained-seed1")
     assert (folder / "results.md").read_text() == table
-    other = finetune_config("sst2", finetune_base, **SEVERAL, head__dropout=0.2)
-    with pytest.raises(ValueError, match=r"config.head.dropout is 0.2, saved 0.1"):
-        finetune.run(other, str(folder))
 
 
 def test_commands_with_other_seeds_or_tasks_share_a_folder_and_its_table(
     several, finetune_base, tmp_path, carried_out
 ):
+    """Of other settings, or from another origin, are seeds 7 and 8."""
     folder = shutil.copytree(several, tmp_path / "runs")
-    other = finetune_config("sst2", finetune_base, **SEVERAL, head__dropout=0.2)
-    finetune.run(other, str(tmp_path / "other"))
-    strange = tmp_path / "other" / "sst2" / "pretrained-seed0"  # not of this suite
-    shutil.move(strange, folder / "sst2" / "pretrained-seed7")
-    of_another_origin = folder / "sst2" / "pretrained-seed8"
-    shutil.copytree(folder / "sst2" / "pretrained-seed0", of_another_origin)
-    result = result_of(of_another_origin)
-    result["content_digests"]["origin"] = 64 * "0"
-    (of_another_origin / "results.json").write_text(json.dumps(result))
-    carried_out.clear()
+    for seed, change in ((7, "head"), (8, "origin")):
+        strange = folder / "sst2" / f"pretrained-seed{seed}"
+        shutil.copytree(folder / "sst2" / "pretrained-seed0", strange)
+        file = strange / ("config.json" if change == "head" else "results.json")
+        values = json.loads(file.read_text())
+        if change == "head":
+            values["head"]["dropout"] = 0.2
+        else:
+            values["content_digests"]["origin"] = 64 * "0"
+        file.write_text(json.dumps(values))
     more = {**SEVERAL, "seeds": (3, 2)}
     finetune.run(finetune_config("sst2", finetune_base, **more), str(folder))
     assert carried_out == ["sst2/pretrained-seed3", "sst2/pretrained-seed2"]
@@ -169,8 +163,6 @@ def test_commands_with_other_seeds_or_tasks_share_a_folder_and_its_table(
         }
         for task, seeds in (("sst2", range(4)), ("rte", (0, 1)))
     }
-    table = (folder / "results.md").read_text()
-    assert "| SST-2 | accuracy | 12 |" in table and "| RTE | accuracy | 12 |" in table
 
 
 def test_a_suite_waits_for_another_command_that_writes_its_summary(
@@ -198,17 +190,15 @@ def begin_suite(finetuned, folder):
     return first
 
 
-@pytest.mark.parametrize("on_another_disk", [False, True])
 def test_checkpoints_that_a_kill_has_left_of_a_finished_run_go(
-    finetuned, finetune_base, tmp_path, carried_out, monkeypatch, on_another_disk
+    finetuned, finetune_base, tmp_path, carried_out, monkeypatch
 ):
     """Of those on another disk, the user's folder stays, and notes in it."""
     config = finetune_config("sst2", finetune_base, seeds=(0, 1))
     first = begin_suite(finetuned, tmp_path / "run")
-    if on_another_disk:
-        shutil.move(first / "checkpoints", tmp_path / "scratch")
-        (tmp_path / "scratch" / "notes.txt").write_text("mine")
-        (first / "checkpoints").symlink_to(tmp_path / "scratch")
+    shutil.move(first / "checkpoints", tmp_path / "scratch")
+    (tmp_path / "scratch" / "notes.txt").write_text("mine")
+    (first / "checkpoints").symlink_to(tmp_path / "scratch")
 
     def killed(folder):
         folder.rename(folder.with_name(f"{folder.name}.orbax-checkpoint-tmp"))
@@ -222,8 +212,7 @@ def test_checkpoints_that_a_kill_has_left_of_a_finished_run_go(
     assert carried_out == ["sst2/pretrained-seed1"]
     assert not list((tmp_path / "run").rglob("checkpoints"))
     assert result_of(first) == result_of(finetuned)
-    if on_another_disk:
-        assert (tmp_path / "scratch" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "scratch" / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("why", ["made to keep them", "made by itself"])
@@ -246,18 +235,14 @@ def test_one_run_and_several_share_a_folder(
     finetuned, finetune_base, tmp_path, carried_out
 ):
     """As with the default folder, when seeds are added later."""
-    folder = tmp_path / "run"
-    shutil.copytree(finetuned, folder)
+    folder = shutil.copytree(finetuned, tmp_path / "run")
     alone = result_of(folder)
     finetune.run(finetune_config("sst2", finetune_base, seeds=(0, 1)), str(folder))
     assert carried_out == ["sst2/pretrained-seed0", "sst2/pretrained-seed1"]
-    assert result_of(folder) == alone
-    assert result_of(folder / "sst2" / "pretrained-seed0") != alone
     finetune.run(finetune_config("sst2", finetune_base), str(folder))
-    assert len(carried_out) == 2
-    assert f"| {100 * alone['dev']['accuracy']:.1f} |" in (
-        (folder / "results.md").read_text()
-    )
+    assert len(carried_out) == 2 and result_of(folder) == alone
+    score = f"| {100 * alone['dev']['accuracy']:.1f} |"
+    assert score in (folder / "results.md").read_text()
 
 
 def test_a_single_task_without_data_is_an_error(finetune_base, tmp_path):
@@ -286,46 +271,32 @@ def test_a_labelled_test_split_is_scored(several):
     assert result["test"]["accuracy"] == pytest.approx(right / 10)
 
 
-# --- tasks of the user's own ------------------------------------------------------
-
-
 def custom(base, paths, **overrides):
     return custom_config(base, paths, **{**ONE_EPOCH, **overrides})
 
 
+LABELS = ("bad", "good")
 OWN_TASK = {
     "custom__head": "classification",
     "custom__text": ("sentence",),
-    "custom__labels": ("bad", "good"),
+    "custom__labels": LABELS,
 }
 
 
-def write_tsv(path, made):
-    lines = ["\t".join(map(str, row.values())) for row in made]
-    path.write_text("\n".join(["\t".join(made[0]), *lines]) + "\n")
-    return path
-
-
-def named(made):
-    return [{**row, "label": ("bad", "good")[row["label"]]} for row in made]
-
-
-def write_splits(folder, *splits):
-    """Tables of 32 named rows; their paths by split."""
-    return {
-        split: write_tsv(folder / f"{split}.tsv", named(rows("sst2", 32, seed)))
-        for seed, split in enumerate(splits)
-    }
+def write_named(path, number, seed=0):
+    """Rows of a task of two labels, in JSON lines."""
+    made = rows("sst2", number, seed)
+    return write_lines(path, [{**r, "label": LABELS[r["label"]]} for r in made])
 
 
 @pytest.mark.parametrize("data", [{"dev_fraction": 0.25}, {"folds": 4}])
 def test_rows_held_out_are_the_same_for_every_seed(
     finetune_base, tmp_path, carried_out, capsys, data
 ):
-    path = write_tsv(tmp_path / "train.tsv", named(rows("sst2", 32, 0)))
+    path = write_named(tmp_path / "train.jsonl", 32)
     held_out = {f"data__{key}": value for key, value in data.items()}
-    seeds = (0, 1)
-    config = custom(finetune_base, {"train": path}, **OWN_TASK, **held_out, seeds=seeds)
+    given = {**OWN_TASK, **held_out, "seeds": (0, 1)}
+    config = custom(finetune_base, {"train": path}, **given)
     finetune.run(config, str(tmp_path / "run"))
     said = capsys.readouterr().out
     dev = {
@@ -341,20 +312,13 @@ def test_rows_held_out_are_the_same_for_every_seed(
     assert "Nothing to do: all" in capsys.readouterr().out
 
 
-def write_uneven(folder, number, every):
-    """Files of rows, half of them "good"; of the "bad" ones, one of `every` is left."""
-    paths = {split: folder / f"{split}.jsonl" for split in ("train", "dev")}
-    for seed, path in enumerate(paths.values()):
-        made = named(rows("sst2", number, seed))
-        rare = [row for row in made if row["label"] == "bad"][::every]
-        even = [row for row in made if row["label"] == "good"]
-        write_lines(path, rare + even)
-    return paths
-
-
 def test_class_weights_favour_a_label(finetune_base, tmp_path, capsys):
     """Of uneven labels, the rare one is predicted where it weighs enough."""
-    paths = write_uneven(tmp_path, 96, every=6)
+    paths = {}
+    for seed, split in enumerate(("train", "dev")):
+        paths[split] = write_named(tmp_path / f"{split}.jsonl", 96, seed)
+        made = read_lines(paths[split])
+        write_lines(paths[split], made[1::2] + made[::12])
     predicted, said = {}, {}
     for weights in ((), ("1000", "1")):
         given = {**OWN_TASK, "custom__class_weights": weights}
@@ -364,34 +328,18 @@ def test_class_weights_favour_a_label(finetune_base, tmp_path, capsys):
         predicted[weights] = {line["prediction"] for line in lines}
         said[weights] = capsys.readouterr().out
     assert predicted == {(): {"good"}, ("1000", "1"): {"bad"}}
-    suggestion = "48 training examples are 'good' and 8 'bad'; --config.custom.class_we"
-    assert suggestion in said[()] and "Class weights" not in said[()]
+    assert "48 training examples are 'good' and 8 'bad'; --config.custom" in said[()]
     assert "Class weights: 'bad' 1000, 'good' 1." in said["1000", "1"]
-
-
-def test_f1_keeps_the_label_that_a_run_was_begun_with(finetune_base, tmp_path, capsys):
-    """Up to 1.0 the last one; a run cannot be asked for another."""
-    paths = write_uneven(tmp_path, 48, every=3)
-    given = {**OWN_TASK, "custom__metrics": ("f1",)}
-    folder = tmp_path / "run"
-    finetune.run(custom(finetune_base, paths, **given), str(folder))
-    assert "| f1 of bad | dev |" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"custom\.positive is 'good', saved 'bad'"):
-        other = custom(finetune_base, paths, **given, custom__positive="good")
-        finetune.run(other, str(folder))
-    saved = json.loads((folder / "config.json").read_text())
-    del saved["custom"]["positive"]
-    (folder / "config.json").write_text(json.dumps(saved))
-    finetune.run(custom(finetune_base, paths, **given), str(folder))
-    said = capsys.readouterr().out
-    assert "Nothing to do" in said and "| f1 of good | dev |" in said
 
 
 def test_of_several_seeds_the_best_keeps_its_checkpoints(
     finetune_base, tmp_path, capsys
 ):
     """It has the name of the task and its labels, and labels new text."""
-    paths = write_splits(tmp_path, "train", "dev")
+    paths = {
+        split: write_named(tmp_path / f"{split}.jsonl", 32, seed)
+        for seed, split in enumerate(("train", "dev"))
+    }
     own = {"custom__name": "reviews-1", "custom__head": "classification"}
     own |= {"custom__text": ("sentence",), "seeds": (0, 1)}
     config = custom(finetune_base, paths, **own)
@@ -409,19 +357,14 @@ def test_of_several_seeds_the_best_keeps_its_checkpoints(
     assert open_run(str(kept)).step == result_of(kept)["best_step"]
     # Labels come from it, whether it or the folder of all is named.
     assert [kept_run(str(each)) for each in (kept, kept.parents[1])] == [str(kept)] * 2
-    finetune.run(config, str(tmp_path / "run"))
-    assert (kept / "checkpoints").exists()
-    assert "Nothing to do: all 2 runs" in capsys.readouterr().out
 
 
 def test_the_best_of_all_that_share_a_folder_keeps_its_checkpoints(tmp_path):
     """Also if another is equally good, and its checkpoints are gone."""
-    path = write_tsv(tmp_path / "t.tsv", named(rows("sst2", 4, 0)))
-    config = custom({"init_from": "run"}, {"train": path, "dev": "d.tsv"}, **OWN_TASK)
+    path = write_named(tmp_path / "train.jsonl", 4)
+    config = custom({"init_from": "run"}, {"train": path, "dev": "d"}, **OWN_TASK)
     (task,), config = select_tasks(config)
-    plan = suite.plan_runs(
-        {"pretrained": config}, [task], range(4), epath.Path(tmp_path)
-    )
+    plan = suite.plan_runs({"": config}, [task], range(4), epath.Path(tmp_path))
     scores = (0.7, 0.9, 0.9, 0.8)
     results = [(r, {"dev": {"accuracy": s}}) for r, s in zip(plan, scores, strict=True)]
     for run in plan:
@@ -429,22 +372,19 @@ def test_the_best_of_all_that_share_a_folder_keeps_its_checkpoints(tmp_path):
         if run != plan[1]:
             (run.folder / "checkpoints" / "4").mkdir(parents=True)
             (run.folder / "checkpoints" / "4" / "manifest.json").write_text("{}")
-    finetune._delete_checkpoints(results)
-    kept = [path.parent.name for path in tmp_path.rglob("checkpoints")]
-    assert kept == ["pretrained-seed2"]
-    finetune._delete_checkpoints(results[::-1])
-    assert [path.parent.name for path in tmp_path.rglob("checkpoints")] == kept
+    for each in (results, results[::-1]):
+        finetune._delete_checkpoints(each)
+        assert [path.parent for path in tmp_path.rglob("checkpoints")] == [
+            tmp_path / "custom" / "-seed2"
+        ]
 
 
-def test_folds_are_runs_whose_scores_share_a_line(
-    finetune_base, tmp_path, monkeypatch, carried_out
-):
+def test_folds_are_runs_whose_scores_share_a_line(finetune_base, tmp_path, carried_out):
     """They can be divided among commands, as seeds can."""
-    path = write_tsv(tmp_path / "train.tsv", named(rows("sst2", 30, 0)))
+    paths = {"train": write_named(tmp_path / "train.jsonl", 30)}
     folder = tmp_path / "run"
     for seed, folds in ((0, 1), (0, 0), (1, 0)):
         given = {"data__folds": 3, "data__fold": folds, "seeds": (seed, 5)}
-        paths = {"train": path}
         finetune.run(custom(finetune_base, paths, **OWN_TASK, **given), str(folder))
     folders = [f"custom/pretrained-fold{n}-seed{s}" for n in (1, 2, 3) for s in (0, 5)]
     more = [f"custom/pretrained-fold{n}-seed1" for n in (1, 2, 3)]
@@ -464,11 +404,15 @@ def test_the_name_of_a_task_of_ones_own_may_be_a_folders(finetune_base):
 
 
 def test_a_run_on_ones_own_labels_says_where_it_is_wrong(finetune_base, tmp_path):
-    """Scores by label and with intervals, baselines of each split, texts, figures."""
-    paths = write_splits(tmp_path, "train", "dev", "test")
+    """Scores by label and with intervals, baselines of each split, figures."""
+    paths = {
+        split: write_named(tmp_path / f"{split}.jsonl", 32, seed)
+        for seed, split in enumerate(("train", "dev", "test"))
+    }
     config = custom(finetune_base, paths, **OWN_TASK, figure=".svg")
-    finetune.run(config, str(tmp_path / "run"))
-    result = result_of(tmp_path / "run")
+    run = tmp_path / "run"
+    finetune.run(config, str(run))
+    result = result_of(run)
     for split in ("dev", "test"):
         scores = result[split]
         fitting = {"accuracy", "f1", "macro_f1", "balanced_accuracy", "matthews"}
@@ -478,22 +422,16 @@ def test_a_run_on_ones_own_labels_says_where_it_is_wrong(finetune_base, tmp_path
         assert recalls == [right / 16 for right in by_label]
     assert result["majority"]["log_loss"] == pytest.approx(math.log(2))
     assert result["test_baselines"]["bag_of_words"]["n"] == 32
-    table = (tmp_path / "run" / "results.md").read_text()
+    table = (run / "results.md").read_text()
     for part in ("| f1 of good | test | ", "**custom, test split, seed 0**"):
         assert part in table
-    assert "| true label | as bad |" in table
-    wrong = [
-        line
-        for line in read_lines(tmp_path / "run" / "predictions" / "test.jsonl")
-        if line["prediction"] != line["label"]
-    ]
-    first = max(wrong, key=lambda line: line["probabilities"][line["prediction"]])
-    errors = table.partition(f"most confident of {len(wrong)} errors:")[2]
-    assert f" | {first['text']['sentence']} | " in errors.splitlines()[4]
-    plots = tmp_path / "run" / "plots"
-    cells = (plots / "confusion.csv").read_text().splitlines()
+    lines = read_lines(run / "predictions" / "test.jsonl")
+    wrong = [line for line in lines if line["prediction"] != line["label"]]
+    assert f"most confident of {len(wrong)} errors:" in table
+    cells = (run / "plots" / "confusion.csv").read_text().splitlines()
     assert cells[1] == f"custom,test,bad,bad,{result['test']['confusion'][0][0]}"
-    assert (plots / "confusion.svg").exists() and (plots / "reliability.svg").exists()
+    for name in ("confusion", "reliability"):
+        assert (run / "plots" / f"{name}.svg").exists()
 
 
 def test_a_multiple_choice_of_ones_own(finetune_base, tmp_path):
@@ -521,10 +459,10 @@ def test_a_similarity_of_ones_own_has_scores_of_any_range(
 
     lowest_is_best = Metric(squares, lowest=0.0, highest_is_best=False)
     monkeypatch.setitem(METRICS, "squares", lowest_is_best)
-    paths = {}
-    for seed, split in enumerate(("train", "dev", "test")):
-        made = rows("stsb", 12 if split == "dev" else 32, seed)
-        paths[split] = write_lines(tmp_path / f"{split}.jsonl", made)
+    paths = {
+        split: write_lines(tmp_path / f"{split}.jsonl", rows("stsb", 32, seed))
+        for seed, split in enumerate(("train", "dev", "test"))
+    }
     config = custom(
         finetune_base,
         paths,
@@ -541,7 +479,6 @@ def test_a_similarity_of_ones_own_has_scores_of_any_range(
     lines = read_lines(run / "predictions" / "test.jsonl")
     assert [line["label"] for line in lines] == [0.0, 5.0] * 16
     assert all(isinstance(line["prediction"], float) for line in lines)
-    assert not any("probabilities" in line for line in lines)
     records = read_metrics(run / "metrics.jsonl")
     values = {r["step"]: r["valid_squares"] for r in records if "valid_squares" in r}
     best = min(values, key=values.get)
@@ -550,7 +487,6 @@ def test_a_similarity_of_ones_own_has_scores_of_any_range(
     assert value == pytest.approx(values[best], rel=1e-6) and value > 1.0
     table = (run / "results.md").read_text()
     assert f"| custom | pre-trained | squares | dev | {value:.1f} (" in table
-    assert "Average" not in table and "All values but squares are x 100" in table
     assert "Lower is better: squares." in table
     capsys.readouterr()
     predict.run(job_config("predict", init_from=str(run), text="a\tb"), "")
