@@ -218,7 +218,6 @@ def test_another_configuration_is_refused(start, finetuned, tmp_path):
 @pytest.mark.parametrize(
     ("files", "edited", "named"),
     [
-        ("as they were", ("train",), "The training examples"),
         ("as they were", ("train", "dev"), "The dev examples and the training exam"),
         ("compressed", ("dev",), "The dev examples"),
         ("of a run by 1.0", ("dev",), "The dev examples"),  # which noted no digests
@@ -267,24 +266,15 @@ def test_a_test_split_that_appears_once_a_run_has_finished_is_noticed(
 def test_the_same_examples_and_origin_elsewhere_resume(
     start, finetuned, finetune_base, pretrained, tmp_path
 ):
-    """Files that have changed in place are refused."""
     data = shutil.copytree(finetune_base["data.dir"], tmp_path / "data")
     with stopped_after(2):
         start(data__dir=str(data))
-    file = data / "sst2" / "train.jsonl"
-    text = file.read_text()
-    write_lines(file, rows("sst2", 32, seed=7))
-    with pytest.raises(UserError, match="The training examples of this run are not"):
-        start(data__dir=str(data))
-    file.write_text(text)
     data.rename(tmp_path / "moved")
     moved = {
         "data__dir": str(tmp_path / "moved"),
         "init_from": str(shutil.copytree(pretrained, tmp_path / "origin")),
     }
-    folder = start(**moved)
-    for name in FILES[1:]:
-        assert (finetuned / name).read_text() == (folder / name).read_text(), name
+    assert_same_results(finetuned, start(**moved))
 
 
 @pytest.mark.parametrize("layers", ["all", "none"])
@@ -320,10 +310,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
         ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
         ({"eval__patience": 3}, r"eval.patience=3 needs .* run has 3\. Evaluate more"),
         ({"data__max_seq_len": 41}, "max_seq_len=41, but .* takes 40 tokens"),
-        ({"data__max_seq_len": 5}, "config.data.max_seq_len must be at least"),
         ({"transfer_layers": "2"}, "transfer_layers=2, but .* has 1 layer"),
-        ({"data__dev": "d.csv"}, r"data.dev='d.csv' does not .*source='jsonl'"),
-        ({"custom__text": ("a",)}, r"custom.text=\('a',\) .*tasks=\('sst2',\); leave"),
         ({"data__dir": "no/such"}, "no/such/sst2/train.jsonl does not exist"),
     ],
     ids=str,
@@ -344,11 +331,6 @@ def test_a_batch_to_evaluate_that_cannot_fit_is_refused(start, tmp_path, monkeyp
     with pytest.raises(UserError, match=message):
         start(eval__batch_size=8 * 10**12)
     assert not (tmp_path / "run" / "config.json").exists()
-
-
-def test_a_fine_tuned_run_is_no_start(start, finetuned):
-    with pytest.raises(ValueError, match="job 'finetune'; fine-tuning starts from a"):
-        start(init_from=str(finetuned))
 
 
 def with_another_tokenizer(source):
@@ -372,10 +354,9 @@ def with_sizes(**sizes):
     [
         (with_another_tokenizer, "is not the one its checkpoint of step 12"),
         (with_sizes(embed_dim=32), r"holds h_0/attn/.* of shape \(48,\).*\(96,\)"),
-        (with_sizes(max_seq_len=10**9), r"wpe of shape \(40, 16\).*\(1000000000, 16\)"),
         (with_sizes(num_layers=10**9), "h_1/.* of shape None.*do not belong together"),
     ],
-    ids=["tokenizer", "width", "positions", "layers"],
+    ids=["tokenizer", "width", "layers"],
 )
 def test_a_start_whose_files_do_not_belong_together_is_refused(
     start, pretrained, tmp_path, change, message
