@@ -83,9 +83,6 @@ def our_outputs(config, head, params, tokens):
     return apply(config, head, params, jnp.asarray(tokens))
 
 
-# --- multiple choice ------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def choices(config):
     """(batch, our logits and decoder's output, their outputs)"""
@@ -161,9 +158,6 @@ def test_language_modelling_loss_differs_from_the_torch_model_by_its_mean(
     )
     assert len(set(lengths)) > 3
     assert abs(our_loss(per_sequence) - theirs.loss.item()) > 100 * TOLERANCE
-
-
-# --- classification -------------------------------------------------------------
 
 
 def test_classes_equal_the_torch_model(config):

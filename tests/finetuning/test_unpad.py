@@ -26,7 +26,6 @@ LENGTHS = np.array([[2], [5], [1], [4]])
 
 X = np.arange(1.0, 61.0, dtype=np.float32).reshape(4, SEQ_LEN, WIDTH)
 ROWS = np.array([7, 9, 2, 30], np.uint32)
-DEVICES = pytest.mark.parametrize("devices", [1, 2, 4])
 
 
 @jax.jit
@@ -60,39 +59,28 @@ def laid_out(devices):
     return y, jax.device_get(lay_out(indices, LENGTHS.ravel(), y))
 
 
-@DEVICES
-def test_unpad_lays_real_tokens_end_to_end(devices):
-    unpadded = laid_out(devices)[1]["unpadded"]
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_unpad_lays_real_tokens_end_to_end_and_pad_puts_them_back(devices):
+    """With zeros for padding. Each is the other's gradient: <unpad(x), y> = <x, pad(y)>
+
+    A token keeps its position, and its number in the padded batch: row T + t.
+    """
+    y, found = laid_out(devices)
+    unpadded = found["unpadded"]
     assert unpadded.shape[0] == devices
     for group in range(devices):
         own = range(group * 4 // devices, (group + 1) * 4 // devices)
         expected = np.concatenate([X[n, : LENGTHS[n, 0]] for n in own])
         np.testing.assert_array_equal(unpadded[group, : len(expected)], expected)
         assert not unpadded[group, len(expected) :].any()
-
-
-@DEVICES
-def test_pad_puts_them_back_with_zeros_for_padding(devices):
     real = (np.arange(SEQ_LEN) < LENGTHS)[..., None]
-    np.testing.assert_array_equal(laid_out(devices)[1]["padded"], X * real)
-
-
-@DEVICES
-def test_they_are_each_others_gradient(devices):
-    """<unpad(x), y> = <x, pad(y)>; as autodiff of the same lookups would have it."""
-    y, found = laid_out(devices)
+    np.testing.assert_array_equal(found["padded"], X * real)
     np.testing.assert_allclose(
-        np.vdot(found["unpadded"], y), np.vdot(X, found["y padded"]), rtol=1e-6
+        np.vdot(unpadded, y), np.vdot(X, found["y padded"]), rtol=1e-6
     )
     of_unpad, of_pad = found["gradients"]
     np.testing.assert_array_equal(of_unpad, found["y padded"])
-    np.testing.assert_array_equal(of_pad, found["unpadded"])
-
-
-@DEVICES
-def test_tokens_keep_their_positions_and_numbers(devices):
-    """A token's number is that of its element in the padded batch: row T + t."""
-    found = laid_out(devices)[1]
+    np.testing.assert_array_equal(of_pad, unpadded)
     assert found["real"].sum() == LENGTHS.sum()
     for name in ("positions", "numbers"):
         actual, expected = found[name]
@@ -105,7 +93,6 @@ def test_dropout_knows_tokens_by_their_rows_in_the_padded_batch(tiny_model_confi
     unpadding = make_unpadding(indices, jnp.array([2, 3]), 4)
     noise = Noise(step_noise(0, 0, 2).key, jnp.array([7, 9], jnp.uint32))
     rows = Unpadded(tiny_model_config(), noise, unpadding).token_rows
-    assert rows.dtype == jnp.uint32
     np.testing.assert_array_equal(rows[0, :5], [28, 29, 36, 37, 38])
     assert Unpadded(tiny_model_config(), None, unpadding).token_rows is None
 
@@ -125,6 +112,7 @@ def test_bands_hold_the_sequences_by_length(devices):
         unpadding = make_unpadding(jnp.asarray(indices), lengths, SEQ_LEN, shapes)
         bands = unpadding.bands
         parts, transposed = jax.vjp(lambda y: pad_in_bands(y, bands), y)
+        assert noise_of_bands(None, bands) == [None] * len(shapes)
         noise = noise_of_bands(Noise(jax.random.key(0), jnp.asarray(ROWS)), bands)
         rows = [own.rows for own in noise]
         back = unpad_bands(parts, bands)
@@ -142,9 +130,3 @@ def test_bands_hold_the_sequences_by_length(devices):
     real = np.arange(y.shape[1]) < LENGTHS.reshape(devices, -1).sum(1)[:, None]
     np.testing.assert_array_equal(back, y * real[..., None])
     np.testing.assert_array_equal(gradient, back)
-
-
-def test_without_noise_no_band_has_any():
-    lengths, indices = jnp.array([2, 1]), jnp.array([[0, 1, 3]])
-    unpadding = make_unpadding(indices, lengths, 3, BandShapes([(1, 3), (1, 1)]))
-    assert noise_of_bands(None, unpadding.bands) == [None, None]

@@ -145,14 +145,6 @@ def for_babylm(kept, made_once):
     return made_once("for_babylm", make)
 
 
-def test_one_step_is_exported_without_a_start_token(kept, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    run("huggingface", kept, tmp_path / "out")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    ids = open_run(str(kept)).tokenizer.encode("Abc def")
-    assert tokenizer("Abc def")["input_ids"] == ids and tokenizer.bos_token is None
-
-
 def test_surprisals_of_the_challenge_equal_ours(kept, for_babylm):
     """Its walk over a word: each token decoded, appended to the context, encoded."""
     torch = pytest.importorskip("torch")
@@ -203,11 +195,9 @@ def test_milestones_are_read_as_branches_without_a_network(
 def test_choices_are_exported(choosing, tmp_path):
     run("huggingface", choosing, tmp_path / "out", step="best")
     found = read_arrays(epath.Path(tmp_path / "out"))
-    trained = open_run(str(choosing), BEST)
-    kernel, bias = (trained.params["head"][name] for name in ("kernel", "bias"))
-    theirs = "multiple_choice_head.summary"
-    np.testing.assert_array_equal(found[f"{theirs}.weight"], kernel.T)
-    np.testing.assert_array_equal(found[f"{theirs}.bias"], bias)
+    kernel = open_run(str(choosing), BEST).params["head"]["kernel"]
+    theirs = found["multiple_choice_head.summary.weight"]
+    np.testing.assert_array_equal(theirs, kernel.T)
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "ids 512 (start), 513" in readme
     assert "Fine-tuning cut inputs to 40 tokens with special tokens" in readme
@@ -291,9 +281,7 @@ def test_pairs_are_labelled_as_the_readme_says(of_pairs, tmp_path):
     """Calibrated as by predict, and in the order of the columns; long ones, too."""
     pytest.importorskip("transformers")
     run("huggingface", of_pairs, tmp_path / "out")
-    used = code_of_readme(tmp_path / "out")
-    assert len(used["answer"]) == 2
-    classify = used["classify"]
+    classify = code_of_readme(tmp_path / "out")["classify"]
     pairs = [("bcd", "aaaa jjjj"), ("aaaa jjjj", "bcd"), ("hi", "ice dh"), ("a", "b")]
     ours = gpt1_jax.load(str(of_pairs)).predict(pairs)
     given = [{"text": one, "text_pair": other} for one, other in pairs]
@@ -305,12 +293,8 @@ def test_pairs_are_labelled_as_the_readme_says(of_pairs, tmp_path):
         answer = classify({"text": one, "text_pair": other}, truncation=True)
         assert answer.keys() == {"label", "score"}
     readme = (tmp_path / "out" / "README.md").read_text()
-    for said in (
-        "more than 40 tokens end in an error",
-        "until 24 tokens are left, but fine-tuning cut inputs to 24 tokens, 10 for",
-        "The probabilities are calibrated: the outputs are divided by the temp",
-    ):
-        assert said in readme
+    assert "until 24 tokens are left, but fine-tuning cut inputs to 24 tok" in readme
+    assert "The probabilities are calibrated: the outputs are divided by" in readme
 
 
 def test_several_labels_are_told_by_a_pipeline_as_by_predict(
@@ -321,12 +305,7 @@ def test_several_labels_are_told_by_a_pipeline_as_by_predict(
     classify = code_of_readme(tmp_path / "out")["classify"]
     texts = [row["sentence"] for row in rows("sst2", 6, seed=9)]
     ours = gpt1_jax.load(str(of_several_labels)).predict(texts)
-    theirs = classify(texts, truncation=True, top_k=None)
-    assert_same_answers(ours, theirs)
-    for expected, answer in zip(ours, theirs, strict=True):
-        scores = {each["label"]: each["score"] for each in answer}
-        applies = [label for label in sorted(scores) if scores[label] >= 0.5]
-        assert expected["label"] == applies
+    assert_same_answers(ours, classify(texts, truncation=True, top_k=None))
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "Each label with a score of at least 0.5 applies" in readme
     assert "Score on 48 dev examples: micro_f1" in readme
@@ -443,21 +422,18 @@ def test_files_that_are_no_vocabulary_are_refused(tmp_path, text):
         foreign.read_tokenizer(epath.Path(tmp_path), 20)
 
 
-MODEL = config_lib.load(load_config("paper").to_dict()).model.with_vocab_size(40478)
-
-
 def test_an_export_says_what_it_is_where_from_and_how_to_load_it():
+    model = config_lib.load(load_config("paper").to_dict()).model.with_vocab_size(40478)
     name, way_back = "OpenAIGPTLMHeadModel", "configs/convert.py:run \\\n        --conf"
-    text = describe_export(MODEL, "runs/a", "gpt1", name, ("No optimizer.",))
+    text = describe_export(model, "runs/a", "gpt1", name, ("No optimizer.",))
     assert "12 layers, 768 wide, 116,534,784 parameters; 12 heads, 512 pos" in text
     assert f"gpt1_jax {gpt1_jax.__version__} from runs/a" in text
     assert 'AutoModelForCausalLM.from_pretrained("THIS_FOLDER")' in text
     assert "- No optimizer.\n" in text and way_back in text
-    assert max(map(len, text.splitlines())) <= 100
-    shards = describe_export(MODEL, "runs/a", "gpt1")
+    shards = describe_export(model, "runs/a", "gpt1")
     assert "params_shapes.json" in shards and "transformers" not in shards
     assert way_back in shards
     name = "OpenAIGPTDoubleHeadsModel"
-    text = describe_export(MODEL, "runs/a", "gpt1", name)
+    text = describe_export(model, "runs/a", "gpt1", name)
     assert f"import {name}, AutoTokenizer" in text and "AutoModel" not in text
     assert "configs/convert.py" not in text  # heads are not read back

@@ -312,6 +312,9 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
         ({"data__max_seq_len": 41}, "max_seq_len=41, but .* takes 40 tokens"),
         ({"transfer_layers": "2"}, "transfer_layers=2, but .* has 1 layer"),
         ({"data__dir": "no/such"}, "no/such/sst2/train.jsonl does not exist"),
+        ({"data__max_seq_len": 5}, "config.data.max_seq_len must be at least"),
+        ({"data__dev": "d.csv"}, r"data.dev='d.csv' does not .*source='jsonl'"),
+        ({"custom__text": ("a",)}, r"custom.text=\('a',\) .*tasks=\('sst2',\); leave"),
     ],
     ids=str,
 )
@@ -387,3 +390,8 @@ def test_count_steps_leaves_out_partial_batches_and_refuses_nothing_to_do():
     endless = finetune_config("rte", START, train__num_epochs=2e9)
     with pytest.raises(ValueError, match=r"has 4,000,000,000 updates .*2,147,483,647"):
         finetune.count_steps(endless, 32 * 2)
+
+
+def test_a_fine_tuned_run_is_no_start(start, finetuned):
+    with pytest.raises(ValueError, match="job 'finetune'; fine-tuning starts from a"):
+        start(init_from=str(finetuned))

@@ -19,7 +19,6 @@ TEXT = {"init_from": "no/run", "text": "a"}
         ("features", {"init_from": "no/run", "input": "a.txt", "output": "OUT.npz"}),
         ("generate", {"init_from": "no/run", "prompt": "a", "output": "OUT.jsonl"}),
         ("predict", {**TEXT, "output": "OUT.csv"}),
-        ("surprisal", {**TEXT, "output": "OUT.csv"}),
         ("surprisal", {**TEXT, "figure": "OUT.png"}),
         ("zero_shot", {"init_from": "no/run"}),
         ("explore", {"runs": "no/run", "output": "OUT.html"}),

@@ -25,25 +25,6 @@ def layers(finetune_base, made_once):
     return made_once("layers", lambda folder: finetune.run(config, str(folder)))
 
 
-@pytest.fixture
-def traces(monkeypatch):
-    """How often a training step was traced, which is once for each compiled program."""
-    seen = []
-    make = finetune.make_finetune_step
-
-    def counted(*arguments):
-        step = make(*arguments)
-
-        def traced(*state_batch_seed):
-            seen.append(None)
-            return step(*state_batch_seed)
-
-        return traced
-
-    monkeypatch.setattr(finetune, "make_finetune_step", counted)
-    return seen
-
-
 def results(folder):
     return {
         str(path.relative_to(folder)): json.loads(path.read_text())
@@ -56,13 +37,13 @@ def config_of(folder):
 
 
 def test_each_number_of_layers_is_a_run_of_its_own(layers):
+    everything = json.loads((layers / "all_results.json").read_text())["sst2"]
     for number in (0, 1):
         folder = layers / "sst2" / f"layers{number}-seed0"
         config = config_of(folder)
         assert config["transfer_layers"] == str(number)
         assert config["suite"]["compare"] == ""
-        everything = json.loads((layers / "all_results.json").read_text())
-        (result,) = everything["sst2"][f"layers{number}"]
+        (result,) = everything[f"layers{number}"]
         assert result == json.loads((folder / "results.json").read_text())
         assert result["variant"] == f"layers{number}"
         assert result["train"]["n"] == 10 and "accuracy" in result["train"]
@@ -100,22 +81,29 @@ def test_a_suite_killed_between_and_within_runs_ends_as_one_that_was_not(
 
 
 def test_runs_share_a_program_while_only_start_and_seed_differ(
-    finetune_base, pretrained, pretrained_lstm, tmp_path, monkeypatch, traces, capsys
+    finetune_base, pretrained, pretrained_lstm, tmp_path, monkeypatch, capsys
 ):
     """All of Table 5. Checkpoints are kept, as asked."""
-    lstm = pretrained_lstm
-    open_run, opened = initial_state.open_run, []
-    monkeypatch.setattr(
-        initial_state,
-        "open_run",
-        lambda folder, step: (opened.append(folder), open_run(folder, step))[1],
-    )
-    suite = {"suite__compare": "ablations", "suite__lstm_init_from": str(lstm)}
+    make, open_run = finetune.make_finetune_step, initial_state.open_run
+    traces, opened = [], []
+
+    def counted(*arguments):
+        step = make(*arguments)
+        return lambda *state_batch_seed: (traces.append(1), step(*state_batch_seed))[1]
+
+    def noted(folder, step):
+        opened.append(folder)
+        return open_run(folder, step)
+
+    monkeypatch.setattr(finetune, "make_finetune_step", counted)
+    monkeypatch.setattr(initial_state, "open_run", noted)
+    lstm = str(pretrained_lstm)
+    suite = {"suite__compare": "ablations", "suite__lstm_init_from": lstm}
     suite["suite__keep_checkpoints"] = True
     folder = tmp_path / "run"
     config = finetune_config("rte", finetune_base, **ONE_EPOCH, **suite)
     finetune.run(config, str(folder))
-    assert opened == [str(lstm)]  # the other one was open
+    assert opened == [lstm]  # the other one was open
     assert len(traces) == 3  # full with no_pretraining, no_aux_lm, lstm
     names = ["full", "no_pretraining", "no_aux_lm", "lstm"]
     assert list(json.loads((folder / "all_results.json").read_text())["rte"]) == names
@@ -123,15 +111,12 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
     assert [each["transfer_layers"] for each in found] == ["all", "none", "all", "all"]
     assert [each["head"]["aux_lm_weight"] for each in found] == [0.5, 0.5, 0, 0.5]
     assert len(list(folder.rglob("checkpoints/4/manifest.json"))) == 4
-    starts = [each["init_from"] for each in found]
-    assert starts == 3 * [str(pretrained)] + [str(lstm)]
+    assert [each["init_from"] for each in found] == [*3 * [str(pretrained)], lstm]
     table = (folder / "results.md").read_text()
     assert "| no pre-training, ours (dev) |" in table
     assert "| no_pretraining |" in table and "| lstm |" in table
     assert "Table 5's LSTM is left out" not in capsys.readouterr().out
-
-
-# --- runs carried out by a stand-in for training -----------------------------------
+    assert not (folder / "plots").exists()  # tables alone
 
 
 def test_sizes_beyond_the_data_are_run_once_and_said(
@@ -174,15 +159,6 @@ def test_a_learning_curve_has_a_table_and_a_picture(
     assert "| size8 |" in text
     plots = sorted(path.name for path in (tmp_path / "plots").iterdir())
     assert plots == ["train_sizes.csv", "train_sizes.png"]
-
-
-def test_ablations_without_an_lstm_say_so(finetune_base, tmp_path, carried_out, capsys):
-    config = finetune_config("rte", finetune_base, suite__compare="ablations")
-    finetune.run(config, str(tmp_path))
-    starts = [f"rte/{each}-seed0" for each in ("full", "no_pretraining", "no_aux_lm")]
-    assert carried_out == starts
-    assert "with --config.suite.lstm_init_from=DIR" in capsys.readouterr().out
-    assert not (tmp_path / "plots").exists()  # tables alone
 
 
 def test_another_tokenizer_is_allowed_and_said(

@@ -195,13 +195,6 @@ def test_a_signal_in_an_evaluation_is_made_up_for(checkpoint_every):
     assert begun.saved == [3]
 
 
-def test_too_many_skipped_updates_stop_the_run():
-    diary = Diary()
-    with pytest.raises(FloatingPointError, match=r"3 updates in a row up to step 1"):
-        train(diary, loss=float("nan"), in_row=3)
-    assert diary.saved == []
-
-
 def test_a_run_evaluates_and_saves_when_due():
     given = dict(num_steps=7, eval_every=3, checkpoint_every=4, eval_also=(2,))
     run = make_run(Diary(), **given)
@@ -222,7 +215,7 @@ OF_PATIENCE = dict(eval_every=1, checkpoint_every=100, losses=LOSSES, num_steps=
 
 @pytest.mark.parametrize(
     ("patience", "end", "best"),
-    [(0, 9, 0), (1, 3, 2), (2, 4, 2), (3, 8, 5), (4, 9, 0)],
+    [(0, 9, 0), (1, 3, 2), (3, 8, 5), (4, 9, 0)],
 )
 def test_a_run_ends_after_evaluations_without_a_better_score(
     patience, end, best, capsys

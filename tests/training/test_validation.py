@@ -72,7 +72,7 @@ def test_losses_are_spread_over_the_words_of_the_split_validated():
     assert metrics["valid_bits_per_word"] == pytest.approx(3.0 / math.log(2))
 
 
-@pytest.mark.parametrize("loss", [3.0, 20.0, 600.0, 5000.0])
+@pytest.mark.parametrize("loss", [3.0, 5000.0])
 def test_a_loss_that_explodes_still_fits_a_line(loss):
     line = describe_loss(7, loss_metrics(loss, SPLIT))
     assert len(line) < 120
