@@ -11,7 +11,7 @@ from tiny_models import PAPER, count_params, made_up_params
 
 from gpt1_jax.finetuning import heads
 from gpt1_jax.finetuning.heads import Head
-from gpt1_jax.ops.dropout import Noise, step_noise
+from gpt1_jax.ops.dropout import step_noise
 
 EXTRACT = 96  # the last of the 97 tokens of `tiny`
 JUDGED_TOGETHER = Head(3, per_choice=False, dropout=0.1, extract_token=EXTRACT)
@@ -138,15 +138,6 @@ def test_dropout_of_the_head_keeps_the_expectation(no_dropout, head):
     error = drawn.std(0) / np.sqrt(1000)
     assert (drawn.std(0) > 0.05).all()
     np.testing.assert_array_less(np.abs(drawn.mean(0) - exact[0]), 5 * error)
-
-
-def test_mask_of_an_example_depends_on_its_number_alone(config, tokens):
-    """In whatever part of the batch it is computed: for accumulation and devices."""
-    noise = step_noise(3, jnp.int32(7), 5)
-    whole = logits_of(config, CHOICES, tokens, noise)
-    rows = np.array([3, 1])
-    part = logits_of(config, CHOICES, tokens[rows], Noise(noise.key, noise.rows[rows]))
-    assert largest_difference(whole[rows], part) < 1e-6
 
 
 def test_sequences_of_an_example_have_masks_of_their_own(config):

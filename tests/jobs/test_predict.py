@@ -285,15 +285,6 @@ def test_columns_and_choices_are_separated_by_tabs(ask, choosing, of_pairs, tmp_
     assert row[3] == f"{text} | What was the cause of this?"
 
 
-def test_a_text_with_other_line_breaks_stays_one(ask, finetuned, tmp_path):
-    path = tmp_path / "lines.jsonl"
-    texts = ["bcd\u2028efg", "hi\x0cdh", "bcd\nefg\thi"]
-    lines = [json.dumps({"sentence": text}, ensure_ascii=False) for text in texts]
-    path.write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
-    rows = ask(finetuned, input=str(path))
-    assert [row[3] for row in rows[1:]] == ["bcd efg", "hi dh", "bcd efg hi"]
-
-
 def test_texts_that_are_cut_are_counted(ask, finetuned):
     """Once, beside the table, with the most that a text may have."""
     long = "bcd aaaa " * 30
@@ -382,10 +373,12 @@ def test_several_labels_a_row_are_predicted_and_scored(
 
 
 def test_escapes_do_not_reach_a_terminal_and_files_keep_them(ask, finetuned, tmp_path):
-    text, target = "bcd \x1b[31maaaa", tmp_path / "labels.jsonl"
-    assert ask(finetuned, text=text)[1][3] == "bcd \\x1b[31maaaa"
-    ask(finetuned, text=text, output=str(target))
-    assert [line["text"]["sentence"] for line in read_lines(target)] == [text]
+    """Nor do line ends and tabs."""
+    text, target = "bcd\u2028efg\nhi\t\x1b[31maaaa", tmp_path / "labels.jsonl"
+    path = str(write_lines(tmp_path / "in.jsonl", [{"sentence": text}]))
+    assert ask(finetuned, input=path)[1][3] == "bcd efg hi \\x1b[31maaaa"
+    ask(finetuned, input=path, output=str(target))
+    assert [line["sentence"] for line in read_lines(target)] == [text]
 
 
 def test_a_data_frame_gets_columns(finetuned, dev_sentences, caplog):

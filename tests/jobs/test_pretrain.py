@@ -243,21 +243,6 @@ def test_a_run_without_a_lower_loss_ends_early_whether_or_not_it_was_stopped(
     np.testing.assert_equal(saved_state(folder, 12), saved_state(whole_run, 12))
 
 
-def test_a_plot_that_fails_does_not_end_a_training(
-    tiny_config, tmp_path, monkeypatch, capsys
-):
-    def fail(*args, **more):
-        raise RuntimeError("no LaTeX")
-
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
-    pretrain.run(tiny_config(figure=".svg"), str(tmp_path))
-    plot = tmp_path / "plots" / "loss.svg"
-    said = capsys.readouterr().out.partition("\nDone: 12 steps")[2]
-    assert said.splitlines()[1] == f"WARNING: no figure {plot}: RuntimeError: no LaTeX"
-    header, *rows = plot.with_suffix(".csv").read_text().splitlines()
-    assert header == "step,training,validation" and len(rows) == 6
-
-
 # 128 a step: 0, 3, 5 and 7, and beyond the end
 MILESTONES = {"checkpoint__milestone_tokens": (0, 384, 640, 896, 1664, 1920)}
 

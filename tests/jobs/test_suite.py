@@ -434,21 +434,6 @@ def test_a_run_on_ones_own_labels_says_where_it_is_wrong(finetune_base, tmp_path
         assert (run / "plots" / f"{name}.svg").exists()
 
 
-def test_a_multiple_choice_of_ones_own(finetune_base, tmp_path):
-    paths, own = {}, {"custom__head": "multiple_choice", "custom__text": ("premise",)}
-    for seed, split in enumerate(("train", "dev")):
-        made = rows("copa", 16, seed)
-        for row in made:
-            row["options"] = [row.pop("choice1"), row.pop("choice2")]
-            row["label"] = "AB"[row["label"]]
-        paths[split] = write_lines(tmp_path / f"{split}.jsonl", made)
-    config = custom(finetune_base, paths, **own, custom__choices=("options",))
-    finetune.run(config, str(tmp_path / "run"))
-    lines = read_lines(tmp_path / "run" / "predictions" / "dev.jsonl")
-    assert [line["label"] for line in lines] == ["A", "B"] * 8
-    assert list(lines[0]["probabilities"]) == ["A", "B"]
-
-
 def test_a_similarity_of_ones_own_has_scores_of_any_range(
     finetune_base, tmp_path, monkeypatch, capsys
 ):
@@ -476,9 +461,6 @@ def test_a_similarity_of_ones_own_has_scores_of_any_range(
     finetune.run(config, str(run))
     result = result_of(run)
     assert -1 <= result["dev"]["pearson"] <= 1 and result["test"]["n"] == 32
-    lines = read_lines(run / "predictions" / "test.jsonl")
-    assert [line["label"] for line in lines] == [0.0, 5.0] * 16
-    assert all(isinstance(line["prediction"], float) for line in lines)
     records = read_metrics(run / "metrics.jsonl")
     values = {r["step"]: r["valid_squares"] for r in records if "valid_squares" in r}
     best = min(values, key=values.get)

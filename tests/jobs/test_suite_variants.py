@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from tiny_run import stopped_after
 from tiny_tasks import finetune_config
 
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -13,33 +12,18 @@ from gpt1_jax.jobs import finetune
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
 
 
-def layers_config(base):
-    values = {"eval__train_examples": 10, "suite__compare": "layer_transfer"}
-    return finetune_config("sst2", base, **ONE_EPOCH, **values)
-
-
-@pytest.fixture(scope="module")
-def layers(finetune_base, made_once):
-    """SST-2 with no and one layer transferred, and some training examples scored."""
-    config = layers_config(finetune_base)
-    return made_once("layers", lambda folder: finetune.run(config, str(folder)))
-
-
-def results(folder):
-    return {
-        str(path.relative_to(folder)): json.loads(path.read_text())
-        for path in sorted(folder.rglob("results.json"))
-    }
-
-
 def config_of(folder):
     return json.loads((folder / "config.json").read_text())
 
 
-def test_each_number_of_layers_is_a_run_of_its_own(layers):
-    everything = json.loads((layers / "all_results.json").read_text())["sst2"]
+def test_each_number_of_layers_is_a_run_of_its_own(finetune_base, tmp_path):
+    """With no and one layer transferred, and some training examples scored."""
+    values = {"eval__train_examples": 10, "suite__compare": "layer_transfer"}
+    config = finetune_config("sst2", finetune_base, **ONE_EPOCH, **values)
+    finetune.run(config, str(tmp_path))
+    everything = json.loads((tmp_path / "all_results.json").read_text())["sst2"]
     for number in (0, 1):
-        folder = layers / "sst2" / f"layers{number}-seed0"
+        folder = tmp_path / "sst2" / f"layers{number}-seed0"
         config = config_of(folder)
         assert config["transfer_layers"] == str(number)
         assert config["suite"]["compare"] == ""
@@ -48,36 +32,9 @@ def test_each_number_of_layers_is_a_run_of_its_own(layers):
         assert result["variant"] == f"layers{number}"
         assert result["train"]["n"] == 10 and "accuracy" in result["train"]
         assert not (folder / "predictions" / "train.jsonl").exists()
-    table = (layers / "results.md").read_text()
+    table = (tmp_path / "results.md").read_text()
     assert "| layers0 |" in table and "SST-2, accuracy (train)" in table
-    assert (layers / "plots" / "layer_transfer.png").stat().st_size
-
-
-def test_a_suite_killed_between_and_within_runs_ends_as_one_that_was_not(
-    finetune_base, layers, tmp_path, monkeypatch
-):
-    config = layers_config(finetune_base)
-    with stopped_after(2):
-        finetune.run(config, str(tmp_path))
-    assert not results(tmp_path)
-    fit, begun = finetune.fit, []
-
-    def killed_in_the_second(run):
-        begun.append(run.folder.name)
-        if len(begun) == 2:
-            raise KeyboardInterrupt
-        fit(run)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(finetune, "fit", killed_in_the_second)
-        finetune.run(config, str(tmp_path))
-    assert list(results(tmp_path)) == ["sst2/layers0-seed0/results.json"]
-    first = (tmp_path / "sst2/layers0-seed0/results.json").stat().st_mtime_ns
-    finetune.run(config, str(tmp_path))
-    assert begun == ["layers0-seed0", "layers1-seed0"]
-    assert (tmp_path / "sst2/layers0-seed0/results.json").stat().st_mtime_ns == first
-    assert results(tmp_path) == results(layers)
-    assert (tmp_path / "results.md").read_text() == (layers / "results.md").read_text()
+    assert (tmp_path / "plots" / "layer_transfer.png").stat().st_size
 
 
 def test_runs_share_a_program_while_only_start_and_seed_differ(
@@ -146,21 +103,6 @@ def test_sizes_beyond_the_data_are_run_once_and_said(
     assert "| lambda0.5-size16 |" in (tmp_path / "results.md").read_text()
 
 
-def test_a_learning_curve_has_a_table_and_a_picture(
-    finetune_base, tmp_path, carried_out
-):
-    given = {"suite__compare": "train_sizes", "suite__train_sizes": (8, 0, 16)}
-    config = finetune_config("sst2", finetune_base, **given)
-    finetune.run(config, str(tmp_path))
-    names = [f"sst2/{size}-seed0" for size in ("all", "size16", "size8")]
-    assert carried_out == names
-    text = (tmp_path / "results.md").read_text()
-    assert text.startswith("| task | metric | split | 8 examples | 16 examples | 32 ex")
-    assert "| size8 |" in text
-    plots = sorted(path.name for path in (tmp_path / "plots").iterdir())
-    assert plots == ["train_sizes.csv", "train_sizes.png"]
-
-
 def test_another_tokenizer_is_allowed_and_said(
     finetune_base, pretrained_lstm, tmp_path, carried_out, capsys, monkeypatch
 ):
@@ -180,24 +122,25 @@ def test_another_tokenizer_is_allowed_and_said(
 
 
 @pytest.mark.parametrize(
-    ("task", "suite", "message"),
+    ("suite", "message"),
     [
         (
-            "sst2",
             {"suite__compare": "train_sizes", "suite__train_sizes": (7, 0)},
-            "SST-2, size7: .* holds 7 examples, fewer than one",
+            "RTE, size7: .* holds 7 examples, fewer than one",
         ),
-        ("rte", {"suite__lstm_init_from": "PRETRAINED"}, "a transformer, not an LSTM"),
-        ("rte", {"suite__lstm_init_from": "no/such"}, "no/such is not a run folder"),
+        ({"suite__lstm_init_from": "PRETRAINED"}, "a transformer, not an LSTM"),
+        ({"suite__lstm_init_from": "no/such"}, "no/such is not a run folder"),
     ],
     ids=str,
 )
 def test_what_cannot_be_compared_is_refused_before_any_run(
-    finetune_base, pretrained, tmp_path, carried_out, task, suite, message
+    finetune_base, pretrained, tmp_path, carried_out, suite, message
 ):
     given = {"suite__compare": "ablations", **suite}
     if "PRETRAINED" in given.values():
         given["suite__lstm_init_from"] = str(pretrained)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        finetune.run(finetune_config(task, finetune_base, **given), str(tmp_path / "r"))
+        finetune.run(
+            finetune_config("rte", finetune_base, **given), str(tmp_path / "r")
+        )
     assert not carried_out and not (tmp_path / "r").exists()
