@@ -1,7 +1,6 @@
 """The plan of a suite, and what of it is done."""
 
 import dataclasses
-import io
 import json
 
 import pytest
@@ -145,17 +144,3 @@ def test_a_run_on_as_many_examples_as_there_are_repeats_the_run_on_all(
     found = suite.find_repeated(last, results)
     assert (found and found.variant) == repeated
     assert suite.find_repeated(last, results[:1]) is None  # another lambda
-
-
-def test_the_time_left_is_reckoned_without_runs_that_had_finished(monkeypatch):
-    clock = [1000.0]
-    shown = io.StringIO()
-    monkeypatch.setattr("gpt1_jax.data.progress.without_bars", lambda: False)
-    monkeypatch.setattr("sys.stderr", shown)
-    with suite.progress_bar([result(), None, result(), None, None]) as bar:
-        assert (bar.initial, bar.n, bar.total) == (2, 2, 5)
-        bar._time = lambda: clock[0]
-        bar.start_t = bar.last_print_t = clock[0]
-        clock[0] += 60  # a run that took a minute
-        bar.update()
-        assert "3/5" in str(bar) and "<02:00" in str(bar)

@@ -1,6 +1,5 @@
 """What every job does with the outputs that its user names."""
 
-import json
 import os
 import re
 
@@ -81,8 +80,7 @@ def test_a_file_in_shared_memory_is_no_device():
     [
         ("convert", {"target": "openai"}, "params_shapes.json", "README.md"),
         ("convert", {"target": "huggingface"}, "model.safetensors", "config.json"),
-        ("report", {"runs": "RUN"}, "report.html", "metrics.jsonl"),
-        ("minimal_pairs", {"data.files": "PAIRS"}, "results.json", "results.md"),
+        ("report", {}, "report.html", "metrics.jsonl"),
     ],
     ids=str,
 )
@@ -90,13 +88,8 @@ def test_files_beside_the_results_hinder_no_job(
     pretrained, tmp_path, job, values, makes, refused
 ):
     """Unless the job would overwrite one."""
-    pair = {"sentence_good": "abc def", "sentence_bad": "def abc"}
-    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
-    places = {"RUN": str(pretrained), "PAIRS": str(tmp_path / "pairs.jsonl")}
-    values = {key: places.get(value, value) for key, value in values.items()}
-    if "runs" not in values:
-        values["init_from"] = str(pretrained)
-    config = job_config(job, "custom" if job == "minimal_pairs" else "", **values)
+    source = "runs" if job == "report" else "init_from"
+    config = job_config(job, **values, **{source: str(pretrained)})
     run = config_lib.JOBS[job].import_module().run
     neighbours = ("log.txt", "slurm-1.out", ".DS_Store", ".gitignore", "lost+found/a")
     for folder in ("used", "out"):

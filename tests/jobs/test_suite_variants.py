@@ -97,9 +97,8 @@ def test_sizes_beyond_the_data_are_run_once_and_said(
         said = capsys.readouterr().out
         assert said.count("would repeat") == 4
         assert "no more than 500 training examples" in said
-    plots = sorted((tmp_path / "plots").iterdir())
-    assert [path.name for path in plots] == ["aux_lm_weight.csv", "aux_lm_weight.svg"]
-    assert len(plots[0].read_text().splitlines()) == 1 + 4
+    plots = sorted(path.name for path in (tmp_path / "plots").iterdir())
+    assert plots == ["aux_lm_weight.csv", "aux_lm_weight.svg"]
     assert "| lambda0.5-size16 |" in (tmp_path / "results.md").read_text()
 
 

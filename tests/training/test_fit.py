@@ -76,8 +76,6 @@ class Diary:
 def make_run(
     diary,
     *,
-    loss=1.0,
-    in_row=0,
     before=lambda step: None,
     at=(),
     eval_every=3,
@@ -98,7 +96,7 @@ def make_run(
 
     def step(state, batch, seed):
         before(int(state.step))
-        metrics = {"loss": loss, "grad_norm": 1.0, "nonfinite_in_row": in_row}
+        metrics = {"loss": 1.0, "grad_norm": 1.0, "nonfinite_in_row": 0}
         return State(state.step + 1), jax.tree.map(jnp.asarray, metrics)
 
     def evaluate(params, step, stopped):
