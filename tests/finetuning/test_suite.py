@@ -8,9 +8,7 @@ from etils import epath
 from tiny_tasks import finetune_config
 
 from gpt1_jax.config.finetune import suite_variants
-from gpt1_jax.config.saved import load_saved
 from gpt1_jax.finetuning import suite
-from gpt1_jax.finetuning.suite import SuiteRun
 from gpt1_jax.formats import RUN_FOLDER
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import TASKS, find_task
@@ -92,17 +90,6 @@ def test_f1_keeps_the_label_that_a_run_was_begun_with(tmp_path, saved, number):
     task = find_task(config)
     (run,) = suite.plan_runs({"": config}, [task], (0,), epath.Path(tmp_path))
     assert (run.config.custom.positive, run.task.target.positive) == (saved, number)
-
-
-def test_a_finished_run_has_its_result_unless_it_is_another(finetuned):
-    config = load_saved(finetuned / "config.json")
-    planned = SuiteRun(TASKS["sst2"], "pretrained", config, epath.Path(finetuned))
-    saved = json.loads((finetuned / "results.json").read_text())
-    assert suite.read_result(planned) == saved
-    assert suite.read_result(planned._replace(folder=FOLDER / "none")) is None
-    other = dataclasses.replace(config, seeds=(1,))
-    with pytest.raises(ValueError, match=r"config.seeds is \(1,\), saved \(0,\)"):
-        suite.read_result(planned._replace(config=other))
 
 
 def test_results_are_collected_by_task_and_variant():

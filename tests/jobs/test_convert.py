@@ -246,20 +246,7 @@ def test_pairs_are_labelled_as_the_readme_says(of_pairs, tmp_path):
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "until 24 tokens are left, but fine-tuning cut inputs to 24 tok" in readme
     assert "The probabilities are calibrated: the outputs are divided by" in readme
-
-
-def test_several_labels_are_told_by_a_pipeline_as_by_predict(
-    of_several_labels, tmp_path
-):
-    pytest.importorskip("transformers")
-    run("huggingface", of_several_labels, tmp_path / "out")
-    classify = code_of_readme(tmp_path / "out")["classify"]
-    texts = [row["sentence"] for row in rows("sst2", 6, seed=9)]
-    ours = gpt1_jax.load(str(of_several_labels)).predict(texts)
-    assert_same_answers(ours, classify(texts, truncation=True, top_k=None))
-    readme = (tmp_path / "out" / "README.md").read_text()
-    assert "Each label with a score of at least 0.5 applies" in readme
-    assert "Score on 48 dev examples: micro_f1" in readme
+    assert "Score on 40 dev examples: accuracy " in readme
 
 
 def test_a_run_folder_in_use_is_not_touched(exported, tmp_path):

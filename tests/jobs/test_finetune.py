@@ -64,11 +64,6 @@ def steps_saved(folder):
     return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
 
 
-def assert_same_results(left, right):
-    for name in FILES:
-        assert (left / name).read_text() == (right / name).read_text(), name
-
-
 def test_a_run_writes_its_folder(finetuned, pretrained):
     config = json.loads((finetuned / "config.json").read_text())
     sizes = json.loads((pretrained / "config.json").read_text())["model"]
@@ -126,10 +121,13 @@ def test_the_best_state_is_kept_and_gives_the_results(finetuned):
     assert right / len(lines) == pytest.approx(scores[best], abs=1e-6)
 
 
-def test_resumed_equals_uninterrupted_bit_for_bit(start, finetuned, monkeypatch):
+def test_resumed_equals_uninterrupted_bit_for_bit(
+    start, finetuned, finetune_base, pretrained, tmp_path, monkeypatch
+):
     """Stopped by signals in an evaluation, and by one after the last update.
 
     Twice in a row in the evaluation: the one that makes up for it is stopped as well.
+    At the end with the same examples and origin elsewhere.
     """
     parts, seen = Predictor.parts, []
 
@@ -139,16 +137,20 @@ def test_resumed_equals_uninterrupted_bit_for_bit(start, finetuned, monkeypatch)
             os.kill(os.getpid(), signal.SIGTERM)
         return parts(self, *arguments)
 
+    data = shutil.copytree(finetune_base["data.dir"], tmp_path / "data")
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "parts", stopped)
         for _ in range(2):
             with pytest.raises(Stopped, match="step 8 is saved"):
-                start()
+                start(data__dir=str(data))
     with stopped_after(12):
-        start()
-    folder = start()
+        start(data__dir=str(data))
+    moved = str(data.rename(tmp_path / "moved"))
+    origin = str(shutil.copytree(pretrained, tmp_path / "origin"))
+    folder = start(data__dir=moved, init_from=origin)
     assert_same_run(finetuned, folder, 12)
-    assert_same_results(finetuned, folder)
+    for name in FILES[1:]:
+        assert (finetuned / name).read_text() == (folder / name).read_text(), name
 
 
 def test_a_long_run_says_how_long_it_takes(start, tmp_path, monkeypatch, capsys):
@@ -200,7 +202,8 @@ def test_a_finished_run_is_left_as_it_is(finetuned, finetune_base, tmp_path, cap
     (folder / "results.json").unlink()
     shutil.rmtree(folder / "predictions")
     finetune.run(finetune_config("sst2", finetune_base), str(folder))
-    assert_same_results(finetuned, folder)
+    for name in FILES:
+        assert (finetuned / name).read_text() == (folder / name).read_text(), name
     assert metrics_without_times(folder) == metrics_without_times(finetuned)
 
 
@@ -263,20 +266,6 @@ def test_a_test_split_that_appears_once_a_run_has_finished_is_noticed(
         finetune.run(finetune_config("sst2", finetune_base), str(folder))
 
 
-def test_the_same_examples_and_origin_elsewhere_resume(
-    start, finetuned, finetune_base, pretrained, tmp_path
-):
-    data = shutil.copytree(finetune_base["data.dir"], tmp_path / "data")
-    with stopped_after(2):
-        start(data__dir=str(data))
-    data.rename(tmp_path / "moved")
-    moved = {
-        "data__dir": str(tmp_path / "moved"),
-        "init_from": str(shutil.copytree(pretrained, tmp_path / "origin")),
-    }
-    assert_same_results(finetuned, start(**moved))
-
-
 @pytest.mark.parametrize("layers", ["all", "none"])
 def test_a_run_starts_from_the_step_and_layers_asked_for(
     start, pretrained, tmp_path, capsys, layers
@@ -336,36 +325,26 @@ def test_a_batch_to_evaluate_that_cannot_fit_is_refused(start, tmp_path, monkeyp
     assert not (tmp_path / "run" / "config.json").exists()
 
 
-def with_another_tokenizer(source):
-    words = ["zyx wvu tsr qpo nml kji hgf edc"] * 9
-    other = SentencePieceTokenizer.train(words, 345)
-    shutil.rmtree(source / "tokenizer")
-    other.save(source / "tokenizer")
-
-
-def with_sizes(**sizes):
-    def change(source):
-        config = json.loads((source / "config.json").read_text())
-        config["model"] |= sizes
-        (source / "config.json").write_text(json.dumps(config))
-
-    return change
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("sizes", "message"),
     [
-        (with_another_tokenizer, "is not the one its checkpoint of step 12"),
-        (with_sizes(embed_dim=32), r"holds h_0/attn/.* of shape \(48,\).*\(96,\)"),
-        (with_sizes(num_layers=10**9), "h_1/.* of shape None.*do not belong together"),
+        ({}, "is not the one its checkpoint of step 12"),  # of another tokenizer
+        ({"embed_dim": 32}, r"holds h_0/attn/.* of shape \(48,\).*\(96,\)"),
+        ({"num_layers": 10**9}, "h_1/.* of shape None.*do not belong together"),
     ],
     ids=["tokenizer", "width", "layers"],
 )
 def test_a_start_whose_files_do_not_belong_together_is_refused(
-    start, pretrained, tmp_path, change, message
+    start, pretrained, tmp_path, sizes, message
 ):
     source = shutil.copytree(pretrained, tmp_path / "pretrained")
-    change(source)
+    config = json.loads((source / "config.json").read_text())
+    config["model"] |= sizes
+    (source / "config.json").write_text(json.dumps(config))
+    if not sizes:
+        words = ["zyx wvu tsr qpo nml kji hgf edc"] * 9
+        shutil.rmtree(source / "tokenizer")
+        SentencePieceTokenizer.train(words, 345).save(source / "tokenizer")
     with pytest.raises(ValueError, match=message):
         start(init_from=str(source))
 

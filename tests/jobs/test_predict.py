@@ -77,12 +77,10 @@ def test_probabilities_are_calibrated_as_the_run_scored_them(of_pairs, tmp_path)
     assert gpt1_jax.load(str(tmp_path / "copy")).predict(pairs) == found
 
 
-@pytest.mark.parametrize("temperature", [0.0, "1.5"])
-def test_a_damaged_temperature_is_refused(of_pairs, tmp_path, temperature):
+def test_a_damaged_temperature_is_refused(of_pairs, tmp_path):
     folder = shutil.copytree(of_pairs, tmp_path / "damaged")
     result = json.loads((folder / "results.json").read_text())
-    changed = json.dumps({**result, "temperature": temperature})
-    (folder / "results.json").write_text(changed)
+    (folder / "results.json").write_text(json.dumps({**result, "temperature": 0.0}))
     with pytest.raises(UserError, match="a 'temperature' that is no number above"):
         gpt1_jax.load(str(folder))
 
