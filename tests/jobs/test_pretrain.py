@@ -17,7 +17,6 @@ from tiny_run import (
     poison,
     saved_state,
     stopped_after,
-    tiny_overrides,
 )
 
 from gpt1_jax import config as config_lib
@@ -296,19 +295,6 @@ def test_a_run_that_goes_on_counts_the_text_of_both(
     assert "Not kept: 0 to 896 tokens, passed by step 8." in said
     kept = saved_milestones(epath.Path(tmp_path))
     assert kept == {11: Milestone(11 * 128, "tokens")}
-
-
-def test_the_babylm_preset_trains_and_keeps(corpus_dir, tmp_path):
-    """Shortened to 4 steps, and its words to hundreds for each million."""
-    tiny = {**tiny_overrides(corpus_dir), "train.num_epochs": 0.0}
-    del tiny["optimizer.warmup_steps"]
-    config = load_config("babylm", **tiny, train__num_steps=4)
-    config.optimizer.warmup_fraction = 0.1
-    words = config.checkpoint.milestone_words
-    config.checkpoint.milestone_words = tuple(each // 10_000 for each in words)
-    pretrain.run(config_lib.load(config.to_dict()), str(tmp_path))
-    kept = saved_milestones(epath.Path(tmp_path))
-    assert [target.amount for target in kept.values()] == [100, 200, 300]
 
 
 def test_seeds_differ_and_are_not_mixed(tiny_config, whole_run, tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ import json
 import pytest
 from tiny_tasks import finetune_config
 
-from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.finetuning import initial_state
 from gpt1_jax.jobs import finetune
 
@@ -100,24 +99,6 @@ def test_sizes_beyond_the_data_are_run_once_and_said(
     plots = sorted(path.name for path in (tmp_path / "plots").iterdir())
     assert plots == ["aux_lm_weight.csv", "aux_lm_weight.svg"]
     assert "| lambda0.5-size16 |" in (tmp_path / "results.md").read_text()
-
-
-def test_another_tokenizer_is_allowed_and_said(
-    finetune_base, pretrained_lstm, tmp_path, carried_out, capsys, monkeypatch
-):
-    opened = initial_state.open_run
-    words = ["zyx wvu tsr qpo nml kji hgf edc"] * 9
-    other = SentencePieceTokenizer.train(words, 345)
-
-    def with_another(workdir, step):
-        return opened(workdir, step)._replace(tokenizer=other)
-
-    monkeypatch.setattr(initial_state, "open_run", with_another)
-    suite = {"suite__compare": "ablations"}
-    suite["suite__lstm_init_from"] = str(pretrained_lstm)
-    finetune.run(finetune_config("rte", finetune_base, **suite), str(tmp_path))
-    assert carried_out[-1] == "rte/lstm-seed0"
-    assert "lstm starts from" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -119,20 +119,6 @@ def test_weights_go_along_bit_for_bit_and_nothing_else(
     assert listing(pretrained) == before
 
 
-def test_the_optimizer_goes_along_bit_for_bit(from_run, afresh, tmp_path, monkeypatch):
-    config = from_run(
-        init_from=str(afresh),
-        init_optimizer=True,
-        optimizer__name="adamw",
-        optimizer__schedule="cosine_after_warmup",
-        optimizer__final_fraction=0.1,
-        train__num_steps=20,
-    )
-    state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
-    np.testing.assert_equal(state, saved(afresh, 4))
-    assert state["step"] == 4
-
-
 def test_going_on_equals_the_uninterrupted_run_bit_for_bit(
     from_run, pretrained, tmp_path, capsys
 ):
