@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from etils import epath
-from tiny_run import job_config
+from tiny_run import job_config, listing
 from tiny_tasks import read_lines, rows, write_lines
 
 import gpt1_jax
 from gpt1_jax.data.records import read_rows
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.predictor import predict_examples
-from gpt1_jax.jobs import predict, report
+from gpt1_jax.jobs import predict
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.open import open_run
@@ -111,14 +111,18 @@ def test_rows_of_several_labels_are_learnt(of_several_labels):
 def test_lines_of_a_file_get_what_the_run_itself_predicted(
     ask, finetuned, tmp_path, dev_sentences
 ):
-    """Blank lines are left out, and a batch of another size changes nothing."""
-    path = tmp_path / "lines.txt"
+    """Blank lines are left out, and a batch of another size changes nothing.
+
+    Nothing is left behind in the folder of the run.
+    """
+    path, before = tmp_path / "lines.txt", listing(finetuned)
     path.write_text("\n\n".join(dev_sentences) + "\n")
     rows = ask(finetuned, input=str(path), batch_size=5)
     assert rows[0] == ["label", "P(negative)", "P(positive)", "text"]
     assert [row[:3] for row in rows[1:]] == as_table(finetuned)
     assert [row[3] for row in rows[1:]] == dev_sentences
     assert len({tuple(row[:3]) for row in rows[1:]}) > 2
+    assert listing(finetuned) == before
 
 
 @pytest.fixture
@@ -193,23 +197,6 @@ def test_rows_without_text_have_no_prediction(ask, finetuned, tmp_path, caplog):
     printed = ask(finetuned, input=str(path))
     assert [bool(row[0]) for row in printed[1:]] == [bool(c.strip()) for c in cells]
     assert [len(row) for row in printed] == [4] * 7
-
-
-def test_a_run_of_version_1_0_is_scored_by_what_fits_its_labels(
-    ask, of_pairs, tmp_path
-):
-    """It could be fine-tuned with the correlation of names as its metric."""
-    folder = shutil.copytree(of_pairs, tmp_path / "run")
-    config = json.loads((folder / "config.json").read_text())
-    config["custom"]["metrics"] = ["pearson", "accuracy"]
-    (folder / "config.json").write_text(json.dumps(config))
-    row = {"sentence1": "a", "sentence2": "b"}
-    path = tmp_path / "in.jsonl"
-    write_lines(path, [{**row, "label": name} for name in ("no", "yes")])
-    ask(folder, input=str(path))
-    assert "Scores of the 2 rows with labels: accuracy 0.5000" in ask.said
-    report.run(job_config("report", runs=str(folder)), str(tmp_path / "report"))
-    assert (tmp_path / "report" / "report.html").exists()
 
 
 def test_a_file_with_labels_is_scored(ask, finetuned, dev_sentences, tmp_path):
@@ -287,14 +274,6 @@ def test_texts_that_are_cut_are_counted(ask, finetuned):
     assert ask.said.count("2 of 3 new examples were cut to fit 40 tokens.\n") == 1
     ask(finetuned, text="bcd")
     assert "cut" not in ask.said
-
-
-def test_nothing_is_left_behind(ask, finetuned, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    before = {p: p.stat().st_mtime_ns for p in finetuned.rglob("*")}
-    ask(finetuned, text="bcd")
-    assert {p: p.stat().st_mtime_ns for p in finetuned.rglob("*")} == before
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_batch_is_no_larger_than_its_examples(ask, finetuned, monkeypatch):

@@ -1,6 +1,5 @@
 """The released Adam rule and its schedules against tables, hands and NumPy."""
 
-import dataclasses
 import os
 
 import jax
@@ -294,12 +293,6 @@ def test_released_adam_works_with_any_beta(b1, b2):
     assert rows[0][0] == pytest.approx(-0.5, rel=1e-6)
 
 
-MATRIX_AND_VECTOR = {
-    "w": np.arange(1, 7, dtype=np.float32).reshape(2, 3),
-    "b": np.ones(3, np.float32),
-}
-
-
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -308,25 +301,16 @@ MATRIX_AND_VECTOR = {
     ],
 )
 def test_any_optimizer_of_optax_trains(name, arguments):
-    """Its first update has rate 0; it goes downhill and decays only matrices."""
+    """Its first update has rate 0; then it goes downhill."""
     config = optimizer_config(name=name, arguments=arguments, weight_decay=0.0)
-    decaying = dataclasses.replace(config, weight_decay=0.5)
-    plain, decayed = (updates_of(each, 5) for each in (config, decaying))
-    assert not plain[0]["w"].any() and not decayed[0]["w"].any()
-    assert all((u["w"] < 0).all() and (u["b"] < 0).all() for u in plain[1:])
-    np.testing.assert_array_equal(plain[1]["b"], decayed[1]["b"])
-    assert (plain[1]["w"] != decayed[1]["w"]).any()
-
-
-def updates_of(config, number):
-    """Updates under gradients of 0.1."""
-    optimizer, params = make_optimizer(config, 10), MATRIX_AND_VECTOR
+    optimizer = make_optimizer(config, 10)
+    matrix = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    params = {"w": matrix, "b": np.ones(3, np.float32)}
     grads = jax.tree.map(lambda p: np.full_like(p, 0.1), params)
-    state, update, found = optimizer.init(params), jax.jit(optimizer.update), []
-    for _ in range(number):
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
+    for number in range(5):
         updates, state = update(grads, state, params)
-        found.append(jax.device_get(updates))
-    return found
+        assert all(((u < 0) if number else (u == 0)).all() for u in updates.values())
 
 
 def test_keys_and_arguments_reach_an_optimizer():
