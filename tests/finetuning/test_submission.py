@@ -70,19 +70,18 @@ def test_glue_index_is_the_position_if_ids_are_not_numbers(folder, odd):
     assert (folder / "CoLA.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"
 
 
-def test_glue_refuses_an_index_that_comes_twice(folder):
-    with pytest.raises(ValueError, match=r"test.tsv:5: the index 3 is already that of"):
-        write_glue(folder.parent, TASKS["rte"], [example(3), example(3)], [0, 1])
-    assert not folder.exists()
-
-
 @pytest.mark.parametrize(
-    ("name", "known"), [("mnli", r"\['matched', .*\]"), ("race", "none")]
+    ("name", "message"),
+    [
+        ("mnli", r"GLUE has no subset '' of MNLI; it has \['matched', .*\]\."),
+        ("race", r"GLUE has no subset '' of RACE; it has none\."),
+        ("rte", "test.tsv:5: the index 3 is already that of"),
+    ],
 )
-def test_glue_refuses_other_tasks_and_subsets(folder, name, known):
-    message = rf"GLUE has no subset '' of {TASKS[name].title}; it has {known}\."
+def test_glue_refuses_other_tasks_and_subsets_and_an_index_twice(folder, name, message):
     with pytest.raises(ValueError, match=message):
-        write_glue(folder.parent, TASKS[name], [example()], [0])
+        write_glue(folder.parent, TASKS[name], [example(3), example(3)], [0, 1])
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(("count", "warned"), [(145, True), (146, False)])

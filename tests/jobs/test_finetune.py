@@ -189,33 +189,28 @@ def test_each_run_of_a_suite_resumes_with_its_own_forms(finetune_base, tmp_path)
     assert used(1) == ["plain", "plain"]
 
 
-def test_a_finished_run_is_left_as_it_is(finetuned, finetune_base, tmp_path, capsys):
+def test_a_finished_run_is_left_as_it_is(start, finetuned, tmp_path, capsys):
+    """And is refused with another configuration or origin."""
     folder = shutil.copytree(finetuned, tmp_path / "run")
     before = listing(folder)
-    finetune.run(finetune_config("sst2", finetune_base), str(folder))
+    start()
     after = listing(folder)
     best = json.loads((folder / "results.json").read_text())["best_step"]
     said = f"Nothing to do: the run in {folder} had finished; its best step is {best}."
     assert capsys.readouterr().out.endswith(f"{said}\n")
     changed = {path for path in after if after[path] != before.get(path)}
     assert changed == {folder / "results.md"}
+    with pytest.raises(ValueError, match=r"config\.seeds is \(1,\), saved \(0,\)"):
+        start(seeds=(1,))
+    with pytest.raises(ValueError, match="The origin of this run is not what"):
+        start(step="8")
+    assert listing(folder) == after
     (folder / "results.json").unlink()
     shutil.rmtree(folder / "predictions")
-    finetune.run(finetune_config("sst2", finetune_base), str(folder))
+    start()
     for name in FILES:
         assert (finetuned / name).read_text() == (folder / name).read_text(), name
     assert metrics_without_times(folder) == metrics_without_times(finetuned)
-
-
-def test_another_configuration_is_refused(start, finetuned, tmp_path):
-    folder = shutil.copytree(finetuned, tmp_path / "run")
-    for overrides, message in (
-        ({"seeds": (1,)}, r"config.seeds is \(1,\), saved \(0,\)"),
-        ({"step": "8"}, "The origin of this run is not what"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            start(folder, **overrides)
-    np.testing.assert_equal(saved_state(folder, 12), saved_state(finetuned, 12))
 
 
 @pytest.mark.parametrize(

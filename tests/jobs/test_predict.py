@@ -125,25 +125,6 @@ def test_lines_of_a_file_get_what_the_run_itself_predicted(
     assert listing(finetuned) == before
 
 
-@pytest.fixture
-def tables(tmp_path, dev_sentences):
-    """`tables(suffix)`: sentences in a file, with columns before and after them."""
-
-    def write(suffix):
-        made = [
-            {"mine": number - 1, "sentence": text, "note": "=1+1"}
-            for number, text in enumerate(dev_sentences)
-        ]
-        path = tmp_path / f"in{suffix}"
-        if suffix == ".jsonl":
-            write_lines(path, made)
-        else:
-            pd.DataFrame(made).to_csv(path, index=False)
-        return path, made
-
-    return write
-
-
 ADDED = ["prediction", "P(negative)", "P(positive)"]
 
 
@@ -151,21 +132,28 @@ ADDED = ["prediction", "P(negative)", "P(positive)"]
     ("source", "target"),
     [(".csv", ".jsonl"), (".jsonl", ".tsv"), (".jsonl", ".parquet")],
 )
-def test_a_table_keeps_its_columns(ask, finetuned, tables, tmp_path, source, target):
+def test_a_table_keeps_its_columns(
+    ask, finetuned, dev_sentences, tmp_path, source, target
+):
     if target == ".parquet":
         pytest.importorskip("pyarrow")
-    path, made = tables(source)
-    output = tmp_path / "made" / f"labels{target}"
+    path, output = tmp_path / f"in{source}", tmp_path / "made" / f"labels{target}"
+    made = [
+        {"mine": n, "sentence": s, "note": "=1"} for n, s in enumerate(dev_sentences)
+    ]
+    if source == ".jsonl":
+        write_lines(path, made)
+    else:
+        pd.DataFrame(made).to_csv(path, index=False)
     assert ask(finetuned, input=str(path), output=str(output)) == [[f"Wrote {output}"]]
     written = [cells for _, cells in read_rows(output)]
     expected = read_lines(finetuned / "predictions" / "dev.jsonl")
-    as_text = target in (".csv", ".tsv")
+    text = source == ".csv" or target == ".tsv"
     for row, given, other in zip(written, made, expected, strict=True):
         assert list(row) == ["mine", "sentence", "note", *ADDED]
-        number = given["mine"]
-        assert row["mine"] == (str(number) if ".csv" in source or as_text else number)
+        assert row["mine"] == (str(given["mine"]) if text else given["mine"])
         assert row["sentence"] == given["sentence"]
-        assert row["note"] == ("'=1+1" if as_text else "=1+1")
+        assert row["note"] == ("'=1" if target == ".tsv" else "=1")
         assert row["prediction"] == other["prediction"]
         shares = [float(row[name]) for name in ADDED[1:]]
         assert shares == pytest.approx([*other["probabilities"].values()], abs=1e-6)

@@ -48,10 +48,8 @@ def from_run(corpus_dir, pretrained):
 
 AFRESH = {
     "model__num_layers": 3,  # no size but those of its source counts
-    "model__max_seq_len": 24,
     "model__resid_dropout": 0.3,
     "tokenizer__vocab_size": 100,
-    "data__valid_fraction": 0.1,
     "train__num_steps": 4,
     "optimizer__name": "adamw",
     "log__every_steps": 1,
@@ -247,14 +245,6 @@ def weights_alone(pretrained, tmp_path):
     return folder
 
 
-@pytest.fixture
-def damaged(pretrained, tmp_path):
-    """A run whose newest step has lost a file."""
-    folder = shutil.copytree(pretrained, tmp_path / "damaged")
-    next((folder / "checkpoints/12/state/d").iterdir()).unlink()
-    return folder
-
-
 @pytest.mark.parametrize("step", ["newest", "12"])
 def test_the_next_state_is_taken_if_the_origin_deletes_one_meanwhile(
     from_run, pretrained, tmp_path, monkeypatch, step
@@ -294,7 +284,6 @@ GOES_ON = {"init_optimizer": True}
         ("pretrained", {"optimizer__name": "lyon"}, r"'lyon': optax .*has no such"),
         ("weights_alone", GOES_ON, r"weights.* no state .*init_optimizer=True"),
         ("finetuned", GOES_ON, "fine-tuned run, .* its weights alone"),
-        ("damaged", {}, r"12 is damaged.*Other steps there: \[8\]"),
     ],
 )
 def test_what_cannot_be_continued_is_refused_before_the_corpus_is_read(

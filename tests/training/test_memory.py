@@ -79,17 +79,15 @@ def test_an_evaluation_needs_its_logits_and_the_states_of_a_layer(
         memory.check_memory(config.train, config.optimizer, 24, model, mesh)
 
 
-def test_a_model_that_cannot_fit_is_refused(tiny_config, tiny_model_config):
-    model, config = tiny_model_config(num_layers=1_000_000), tiny_config()
+def test_what_cannot_fit_is_refused(tiny_config, tiny_model_config):
+    """However many parts a batch is computed in, all of its tokens are there at once."""
+    config, mesh = tiny_config(), make_mesh()
     with pytest.raises(UserError, match=r"takes at least .* GB.*num_layers=1000000"):
-        memory.check_memory(config.train, config.optimizer, 8, model, make_mesh())
-
-
-def test_a_training_batch_that_cannot_fit_is_refused(tiny_config, tiny_model_config):
-    """However many parts it is computed in, all of its tokens are there at once."""
+        large = tiny_model_config(num_layers=1_000_000)
+        memory.check_memory(config.train, config.optimizer, 8, large, mesh)
     train = tiny_config(train__batch_size=8 * 10**12, train__accumulation_steps=10**6)
     with pytest.raises(UserError, match=r"train\.batch_size=8000000000000 takes"):
-        memory.check_train_batch(train.train, tiny_model_config(), make_mesh())
+        memory.check_train_batch(train.train, tiny_model_config(), mesh)
 
 
 @pytest.mark.parametrize(("parts", "fits"), [(0, True), (1, False), (2, True)])
