@@ -80,7 +80,7 @@ def test_an_evaluation_needs_its_logits_and_the_states_of_a_layer(
 
 
 def test_what_cannot_fit_is_refused(tiny_config, tiny_model_config):
-    """However many parts a batch is computed in, all of its tokens are there at once."""
+    """However many parts a batch has, all of its tokens are there at once."""
     config, mesh = tiny_config(), make_mesh()
     with pytest.raises(UserError, match=r"takes at least .* GB.*num_layers=1000000"):
         large = tiny_model_config(num_layers=1_000_000)

@@ -261,7 +261,9 @@ def test_make_optimizer_clips_by_the_global_norm():
 DECAYED = {  # of an update with rate 1 by a zero gradient, the share of decay * p
     "released_adam": np.sqrt(0.001) / 0.1,
     "adamw": 1.0,
-    "sgd": 1.0,  # which has no decay of its own
+    "contrib.muon": 1.0,
+    "novograd": 1.0,  # whose own has no mask
+    "sgd": 1.0,  # which has none of its own
 }
 
 
