@@ -99,16 +99,6 @@ def test_pooled_at_the_first_extract_token(config, tokens, head):
     assert largest_difference(logits, logits_of(config, head, other)) > 1e-2
 
 
-def test_choices_permuted_permute_the_logits(config):
-    head = Head(4, True, 0.1, EXTRACT)
-    tokens = made_up_batch(config, (3, 4, 12), 4).tokens
-    order = [2, 0, 3, 1]
-    logits = logits_of(config, head, tokens)
-    permuted = logits_of(config, head, tokens[:, order])
-    assert largest_difference(permuted, logits[:, order]) < 1e-6
-    assert largest_difference(permuted, logits) > 1e-2
-
-
 @pytest.fixture(scope="module")
 def no_dropout(tiny):
     """The decoder's; the head has its own."""

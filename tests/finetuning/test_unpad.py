@@ -9,7 +9,6 @@ import pytest
 
 from gpt1_jax.finetuning.unpad import (
     BandShapes,
-    Unpadded,
     make_unpadding,
     noise_of_bands,
     pad,
@@ -17,7 +16,7 @@ from gpt1_jax.finetuning.unpad import (
     unpad,
     unpad_bands,
 )
-from gpt1_jax.ops.dropout import Noise, step_noise
+from gpt1_jax.ops.dropout import Noise
 from gpt1_jax.tasks.batches import lengths_by_group, real_indices
 
 SEQ_LEN, WIDTH = 5, 3
@@ -85,16 +84,6 @@ def test_unpad_lays_real_tokens_end_to_end_and_pad_puts_them_back(devices):
     for name in ("positions", "numbers"):
         actual, expected = found[name]
         np.testing.assert_array_equal(actual[found["real"]], expected[found["real"]])
-
-
-def test_dropout_knows_tokens_by_their_rows_in_the_padded_batch(tiny_model_config):
-    """Sequences 7 and 9 of 2 and 3 tokens, padded to 4: 7 T + t, then 9 T + t."""
-    indices = jnp.array([[0, 1, 4, 5, 6, 8]])  # the last one is empty
-    unpadding = make_unpadding(indices, jnp.array([2, 3]), 4)
-    noise = Noise(step_noise(0, 0, 2).key, jnp.array([7, 9], jnp.uint32))
-    rows = Unpadded(tiny_model_config(), noise, unpadding).token_rows
-    np.testing.assert_array_equal(rows[0, :5], [28, 29, 36, 37, 38])
-    assert Unpadded(tiny_model_config(), None, unpadding).token_rows is None
 
 
 @pytest.mark.parametrize("devices", [1, 2])
