@@ -1,7 +1,6 @@
 """What training starts from: from scratch, from a run, for a task."""
 
 import dataclasses
-import functools
 import re
 import shutil
 
@@ -34,42 +33,34 @@ from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.training import fit, initial_state
 
 
-def config_from(corpus_dir, origin, **overrides):
-    """The configuration of a tiny run that starts from another one."""
-    usual = {**tiny_overrides(corpus_dir), "init_from": str(origin)}
-    return job_config("pretrain", "quickstart", **{**usual, **overrides})
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def from_run(corpus_dir, pretrained):
     """A function from overrides to a configuration that starts from `pretrained`."""
-    return functools.partial(config_from, corpus_dir, pretrained)
-
-
-AFRESH = {
-    "model__num_layers": 3,  # no size but those of its source counts
-    "model__resid_dropout": 0.3,
-    "tokenizer__vocab_size": 100,
-    "train__num_steps": 4,
-    "optimizer__name": "adamw",
-    "log__every_steps": 1,
-}
+    usual = {**tiny_overrides(corpus_dir), "init_from": str(pretrained)}
+    return lambda **more: job_config("pretrain", "quickstart", **{**usual, **more})
 
 
 def afresh_values(folder):
     """The overrides of the run in that folder; its text is beside it."""
-    return {**AFRESH, "data__train": str(folder.with_name("new.txt"))}
+    return {
+        "data__train": str(folder.with_name("new.txt")),
+        "model__num_layers": 3,  # no size but those of its source counts
+        "model__resid_dropout": 0.3,
+        "tokenizer__vocab_size": 100,
+        "train__num_steps": 4,
+        "optimizer__name": "adamw",
+        "log__every_steps": 1,
+    }
 
 
 @pytest.fixture(scope="session")
-def afresh(corpus_dir, pretrained, made_once):
+def afresh(from_run, made_once):
     """A run of four steps from `pretrained`, with AdamW, on text with other words."""
 
     def make(folder):
         lines = "\n".join(f"bad cafe {n % 7} face the deed." for n in range(600))
         folder.with_name("new.txt").write_text(lines)
-        config = config_from(corpus_dir, pretrained, **afresh_values(folder))
-        pretrain.run(config, str(folder))
+        pretrain.run(from_run(**afresh_values(folder)), str(folder))
 
     return made_once("afresh", make)
 
