@@ -212,18 +212,6 @@ def test_learning_rates_of_the_paper(task, num_steps, rates):
         assert float(schedule(step)) == pytest.approx(rate, rel=5e-7, abs=5e-12), step
 
 
-@pytest.mark.parametrize(
-    ("head", "parts", "padded"), [(PAIRS, 8, False), (CHOICES, 2, True)]
-)
-def test_accumulated_parts_equal_the_whole_batch(tiny, head, parts, padded):
-    model = tiny()
-    batch = batch_for(model, head)
-    step, state = make_step(model, head, accumulation_steps=parts)
-    given = batch if padded else unpadded(batch, parts=parts)
-    actual = run_steps(jax.jit(step), state, given)
-    assert_same_training(actual, expected_of(model, head))
-
-
 def on_eight_devices(model, head, parts, padded, sharding):
     """Losses and state after training as in a run, and the compiled step."""
     mesh = make_mesh(sharding)

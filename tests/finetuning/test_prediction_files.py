@@ -102,17 +102,6 @@ def test_predictions_may_repeat_the_texts(folder, made, name, columns):
     assert found == {"id": ["0", "1"]} | {key: [t, t] for key, t in texts.items()}
 
 
-def test_columns_of_predictions_are_empty_in_rows_without_text():
-    examples = [example(number) for number in (0, 3)]
-    probabilities = np.array([[0.25, 0.75], [1.0, 0.0]])
-    found = prediction_columns(TASKS["cola"], 4, examples, [1, 0], probabilities)
-    assert list(found) == ["prediction", "P(unacceptable)", "P(acceptable)"]
-    assert found["prediction"] == ["acceptable", None, None, "unacceptable"]
-    np.testing.assert_array_equal(found["P(acceptable)"], [0.75, np.nan, np.nan, 0.0])
-    found = prediction_columns(TASKS["stsb"], 2, examples[:1], [4.5], np.ones((1, 6)))
-    assert found == {"prediction": [4.5, None]}
-
-
 SEVERAL = changed(TASKS["cola"], "target", multilabel=True, labels=("a", "b", "c"))
 
 

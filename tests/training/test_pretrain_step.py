@@ -230,12 +230,6 @@ def test_devices_that_sum_as_on_a_tpu_train_as_one_does(tiny, monkeypatch):
     assert not kinds["reduce-scatter"] and kinds["all-to-all"] > 4
 
 
-@pytest.mark.parametrize(("dropout_on", "parts"), [("sum", 2), ("matrix", 8)])
-def test_accumulated_parts_equal_the_whole_batch(tiny, dropout_on, parts):
-    model = tiny(embed_dropout_on=dropout_on)
-    assert_same_training(train(model, ONE_DEVICE, parts), expected_of(model))
-
-
 def test_dropout_draws_anew_from_seed_and_step_alone(tiny):
     step, state = make_step(tiny())
     step, tokens = jax.jit(step), tokens_for(tiny())
