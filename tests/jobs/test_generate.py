@@ -98,7 +98,6 @@ def test_sizes_that_no_memory_holds_are_refused_before_anything_is_printed(ask, 
     ("values", "message"),
     [
         ({"input": "no/such/file"}, "no/such/file cannot be read"),
-        ({"prompt": "a", "step": "9"}, "no checkpoint of step 9"),
         ({"prompt": "a", "batch_size": 0}, "batch_size=0 must be positive"),
         ({"prompt": "a", "sampling.top_p": 0.0}, "top_p=0.0 must lie in"),
         ({"prompt": "a", "sampling.temperature": 0.0}, "temperature=0.0 must be pos"),

@@ -60,7 +60,6 @@ def run_job(job, workdir="", **values):
     ("job", "values", "writes"),
     [
         ("generate", {"prompt": "abc", "output": ""}, "out.jsonl"),
-        ("surprisal", {"text": "abc def", "output": ""}, "out.csv"),
         ("batches", {"steps": (1,), "output": ""}, "out.jsonl"),
         ("explore", {"runs": "RUN", "output": ""}, "out.html"),
         ("verify", {"runs": "RUN", "losses": 1}, ""),

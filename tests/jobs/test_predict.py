@@ -298,18 +298,6 @@ def test_bad_input_is_refused(
         ask(finetuned, **overrides)
 
 
-def test_a_run_that_cannot_label_is_refused(ask, pretrained, finetuned, tmp_path):
-    folder = shutil.copytree(finetuned, tmp_path / "run")
-    shutil.rmtree(folder / "checkpoints")
-    for run, message in (
-        ("no/such", "is not a run folder"),
-        (pretrained, "job 'pretrain'; labels need a fine"),
-        (folder, "holds no checkpoint"),
-    ):
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
-            ask(run, text="a")
-
-
 def test_several_labels_a_row_are_predicted_and_scored(
     ask, of_several_labels, tmp_path
 ):
