@@ -113,9 +113,8 @@ def test_language_modelling_loss_differs_from_the_torch_model_by_its_mean(
     """
     batch, (_, output), theirs = choices
     tokens, lengths = batch.tokens.reshape(-1, SEQ_LEN), batch.lengths.ravel()
-    per_sequence = np.asarray(
-        jax.jit(sequence_mean_weights, static_argnums=1)(lengths, SEQ_LEN)
-    )
+    weigh = jax.jit(sequence_mean_weights, static_argnums=1)
+    per_sequence = np.asarray(weigh(lengths, SEQ_LEN))
     predicted = np.arange(SEQ_LEN) < lengths[:, None] - 1
     per_token = (predicted / predicted.sum()).astype(np.float32)
 
@@ -128,14 +127,10 @@ def test_language_modelling_loss_differs_from_the_torch_model_by_its_mean(
         torch.tensor(tokens)[:, 1:].long(),
         reduction="none",
     ).numpy()
-    their_means = [
-        nll[: length - 1].mean() for nll, length in zip(their_nll, lengths, strict=True)
-    ]
-    assert float(our_loss(per_token)) == pytest.approx(
-        theirs.loss.item(), abs=TOLERANCE
-    )
-    assert float(our_loss(per_sequence)) == pytest.approx(
-        np.mean(their_means), abs=TOLERANCE
-    )
+    rows = zip(their_nll, lengths, strict=True)
+    their_mean = np.mean([nll[: length - 1].mean() for nll, length in rows])
+    their_loss = theirs.loss.item()
+    assert float(our_loss(per_token)) == pytest.approx(their_loss, abs=TOLERANCE)
+    assert float(our_loss(per_sequence)) == pytest.approx(their_mean, abs=TOLERANCE)
     assert len(set(lengths)) > 3
-    assert abs(our_loss(per_sequence) - theirs.loss.item()) > 100 * TOLERANCE
+    assert abs(our_loss(per_sequence) - their_loss) > 100 * TOLERANCE
