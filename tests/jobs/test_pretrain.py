@@ -11,15 +11,14 @@ import pytest
 from etils import epath
 from tiny_run import (
     assert_same_run,
+    job_config,
     listing,
-    load_config,
     metrics_without_times,
     poison,
     saved_state,
     stopped_after,
 )
 
-from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import costs, language_model
@@ -345,7 +344,7 @@ def test_nonfinite_updates_are_skipped_and_too_many_stop_the_run_before_harm(
         ({"model__max_seq_len": 100_000}, r"train split holds .* at least 199999"),
         (
             {"eval__sample_prompt": "abc " * 40, "eval__sample_tokens": 1},
-            r"sample_prompt takes .* no room",
+            "sample_prompt takes .* no room",
         ),
         ({"data__train": "no/such/*.txt"}, r"config.data.train: 'no/such/\*.txt'"),
         ({"tokenizer__vocab_size": 9000}, r"vocab_size=9000 is too large"),
@@ -366,7 +365,7 @@ def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, cap
 
     monkeypatch.setattr(pretrain, "prepare_corpus", stop)
     with pytest.raises(ValueError, match="far enough"):
-        pretrain.run(config_lib.load(load_config("paper").to_dict()), str(tmp_path))
+        pretrain.run(job_config("pretrain", "paper"), str(tmp_path))
     out = capsys.readouterr().out
     assert "WARNING" in out and "--config.data.source=text" in out
 
