@@ -12,7 +12,6 @@ from etils import epath
 from tiny_run import (
     assert_same_run,
     job_config,
-    listing,
     metrics_without_times,
     poison,
     saved_state,
@@ -289,12 +288,12 @@ def test_seeds_differ_and_are_not_mixed(tiny_config, whole_run, tmp_path, monkey
     with stopped_after(2):
         pretrain.run(tiny_config(seed=1), "runs/other")
     folder = tmp_path / "runs/other"
-    before = listing(folder)
+    before = shutil.copytree(folder, tmp_path / "before")
     one, other = (read_metrics(f / "metrics.jsonl")[0] for f in (whole_run, folder))
     assert one["step"] == other["step"] and one["loss"] != other["loss"]
     with pytest.raises(ValueError, match=r"config\.seed is 0, saved 1"):
         pretrain.run(tiny_config(), str(folder))
-    assert listing(folder) == before
+    assert_same_run(before, folder, 2)
 
 
 def test_processes_with_different_text_are_refused(tiny_config, tmp_path, monkeypatch):
