@@ -2,8 +2,7 @@
 
 OpenAIGPTDoubleHeadsModel is an independent port of the released code's multiple
 choice, but for its language modelling loss: it averages over all tokens of the batch,
-where the released code averages each sequence first. OpenAIGPTForSequenceClassification
-has no bias and reads the last token that is not padding, here the extract token.
+where the released code averages each sequence first.
 """
 
 import jax
@@ -26,7 +25,7 @@ from gpt1_jax.finetuning.heads import Head, classification_loss
 from gpt1_jax.finetuning.steps import sequence_mean_weights
 from gpt1_jax.model import language_model
 
-NUM_CHOICES, NUM_LABELS, SEQ_LEN = 3, 4, 40
+NUM_CHOICES, SEQ_LEN = 3, 40
 SPECIALS = 3
 IGNORED = -100  # a label that is none, in PyTorch
 
@@ -43,31 +42,30 @@ def config(tiny_model_config):
     )
 
 
-def our_params(config, num_outputs):
+def our_params(config):
     """The decoder's, perturbed as in `test_parity`, and a head that is not small."""
     rng = np.random.default_rng(7)
-    kernel = 0.3 * rng.normal(size=(config.embed_dim, num_outputs))
-    bias = 0.5 * rng.normal(size=num_outputs)
-    head = {"kernel": kernel.astype(np.float32), "bias": bias.astype(np.float32)}
+    kernel = 0.3 * rng.normal(size=(config.embed_dim, 1)).astype(np.float32)
+    head = {"kernel": kernel, "bias": np.full(1, 0.5, np.float32)}
     return {"transformer": perturbed_params(config, kernel_scale=5.0), "head": head}
 
 
-def torch_config(config, **values):
-    """For a vocabulary as it was before the special tokens."""
-    return transformers.OpenAIGPTConfig(
-        vocab_size=config.vocab_size - SPECIALS,
+@pytest.fixture(scope="module")
+def choices(config):
+    """(batch, our logits and decoder's output, their outputs)"""
+    params = our_params(config)
+    their_config = transformers.OpenAIGPTConfig(
+        vocab_size=config.vocab_size - SPECIALS,  # as it was before special tokens
         n_positions=config.max_seq_len,
         n_embd=config.embed_dim,
         n_layer=config.num_layers,
         n_head=config.num_heads,
         attn_implementation="eager",
-        **values,
     )
-
-
-def hold_weights(model, config, params, head_names):
-    """Lets their model, its vocabulary grown by three, hold our parameters."""
+    model = transformers.OpenAIGPTDoubleHeadsModel(their_config).eval()
     model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
+    summary = "multiple_choice_head.summary"
+    head_names = {"kernel": f"{summary}.weight", "bias": f"{summary}.bias"}
     theirs, names = dict(model.named_parameters()), torch_names(config.num_layers)
     assert {*names.values(), *head_names.values()} == set(theirs)
     with torch.no_grad():
@@ -75,32 +73,11 @@ def hold_weights(model, config, params, head_names):
             theirs[names[path]].copy_(torch.tensor(np.asarray(leaf)))
         for ours, name in head_names.items():
             theirs[name].copy_(torch.tensor(params["head"][ours].T))
-    return model.eval()
-
-
-def our_outputs(config, head, params, tokens):
-    apply = jax.jit(heads.apply, static_argnums=(0, 1))
-    return apply(config, head, params, jnp.asarray(tokens))
-
-
-# --- multiple choice ------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def choices(config):
-    """(batch, our logits and decoder's output, their outputs)"""
-    params = our_params(config, 1)
-    model = transformers.OpenAIGPTDoubleHeadsModel(torch_config(config))
-    names = {
-        "kernel": "multiple_choice_head.summary.weight",
-        "bias": "multiple_choice_head.summary.bias",
-    }
-    model = hold_weights(model, config, params, names)
     assert model.lm_head.weight is model.transformer.tokens_embed.weight
     batch = made_up_batch(config, (4, NUM_CHOICES, SEQ_LEN), NUM_CHOICES)
     padding = np.arange(SEQ_LEN) >= batch.lengths[..., None]
     with torch.no_grad():
-        theirs = model(
+        outputs = model(
             torch.tensor(batch.tokens).long(),
             mc_token_ids=torch.tensor(batch.lengths - 1).long(),
             mc_labels=torch.tensor(batch.targets.argmax(1)),
@@ -108,7 +85,8 @@ def choices(config):
             output_hidden_states=True,
         )
     head = Head(NUM_CHOICES, True, 0.1, extract_token=config.vocab_size - 1)
-    return batch, our_outputs(config, head, params, batch.tokens), theirs
+    apply = jax.jit(heads.apply, static_argnums=(0, 1))
+    return batch, apply(config, head, params, jnp.asarray(batch.tokens)), outputs
 
 
 def test_choices_and_hidden_states_equal_the_torch_model(choices):
@@ -135,9 +113,8 @@ def test_language_modelling_loss_differs_from_the_torch_model_by_its_mean(
     """
     batch, (_, output), theirs = choices
     tokens, lengths = batch.tokens.reshape(-1, SEQ_LEN), batch.lengths.ravel()
-    per_sequence = np.asarray(
-        jax.jit(sequence_mean_weights, static_argnums=1)(lengths, SEQ_LEN)
-    )
+    weigh = jax.jit(sequence_mean_weights, static_argnums=1)
+    per_sequence = np.asarray(weigh(lengths, SEQ_LEN))
     predicted = np.arange(SEQ_LEN) < lengths[:, None] - 1
     per_token = (predicted / predicted.sum()).astype(np.float32)
 
@@ -150,37 +127,10 @@ def test_language_modelling_loss_differs_from_the_torch_model_by_its_mean(
         torch.tensor(tokens)[:, 1:].long(),
         reduction="none",
     ).numpy()
-    their_means = [
-        nll[: length - 1].mean() for nll, length in zip(their_nll, lengths, strict=True)
-    ]
-    assert float(our_loss(per_token)) == pytest.approx(
-        theirs.loss.item(), abs=TOLERANCE
-    )
-    assert float(our_loss(per_sequence)) == pytest.approx(
-        np.mean(their_means), abs=TOLERANCE
-    )
+    rows = zip(their_nll, lengths, strict=True)
+    their_mean = np.mean([nll[: length - 1].mean() for nll, length in rows])
+    their_loss = theirs.loss.item()
+    assert float(our_loss(per_token)) == pytest.approx(their_loss, abs=TOLERANCE)
+    assert float(our_loss(per_sequence)) == pytest.approx(their_mean, abs=TOLERANCE)
     assert len(set(lengths)) > 3
-    assert abs(our_loss(per_sequence) - theirs.loss.item()) > 100 * TOLERANCE
-
-
-# --- classification -------------------------------------------------------------
-
-
-def test_classes_equal_the_torch_model(config):
-    params = our_params(config, NUM_LABELS)
-    params["head"]["bias"][:] = 0.0
-    settings = torch_config(config, num_labels=NUM_LABELS, pad_token_id=0)
-    model = transformers.OpenAIGPTForSequenceClassification(settings)
-    model = hold_weights(model, config, params, {"kernel": "score.weight"})
-    batch = made_up_batch(config, (6, 1, SEQ_LEN), NUM_LABELS)
-    with torch.no_grad():
-        theirs = model(
-            torch.tensor(batch.tokens[:, 0]).long(),
-            labels=torch.tensor(batch.targets.argmax(1)),
-        )
-    head = Head(NUM_LABELS, False, 0.1, extract_token=config.vocab_size - 1)
-    logits, _ = our_outputs(config, head, params, batch.tokens)
-    assert logits.shape == (6, NUM_LABELS)
-    assert largest_difference(logits, theirs.logits.numpy()) < TOLERANCE
-    loss = classification_loss(logits, batch.targets)
-    assert float(loss) == pytest.approx(theirs.loss.item(), abs=TOLERANCE)
+    assert abs(our_loss(per_sequence) - their_loss) > 100 * TOLERANCE

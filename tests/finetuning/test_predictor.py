@@ -6,14 +6,9 @@ from gpt1_jax.tasks.paper_tasks import TASKS
 
 
 def test_make_head_fits_the_task():
-    heads_made = {
-        name: make_head(TASKS[name], 0.2, 94)
-        for name in ("sst2", "mnli", "mrpc", "stsb", "race")
-    }
-    assert heads_made == {
-        "sst2": Head(2, False, 0.2, 96),
+    found = {name: make_head(TASKS[name], 0.2, 94) for name in ("mnli", "stsb", "race")}
+    assert found == {
         "mnli": Head(3, False, 0.2, 96),
-        "mrpc": Head(2, False, 0.2, 96),
         "stsb": Head(6, False, 0.2, 96),
         "race": Head(4, True, 0.2, 96),
     }

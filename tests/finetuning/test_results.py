@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 import shutil
 
 import numpy as np
@@ -13,48 +12,28 @@ from made_up_runs import finished_result, write_finished
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.finetuning.results import predictions_file, read_errors, read_finished
-from gpt1_jax.runs.run_folder import find_folders
 from gpt1_jax.tasks.metrics import METRICS, Metric
 from gpt1_jax.tasks.task import Example, Inputs, Target, Task
 
 RESULT = finished_result("sst2", 0.5)
 
 
-def find_finished(folder):
-    """As a report does."""
-    found = (read_finished(each) for each in find_folders(epath.Path(folder)))
-    return [run for run in found if run]
-
-
-def test_a_finished_run_says_what_it_was_and_its_scores(finetuned):
-    run = read_finished(epath.Path(finetuned))
-    assert run.folder == epath.Path(finetuned)
-    assert (run.config.tasks, run.config.seeds) == (("sst2",), (0,))
-    assert run.result == json.loads((finetuned / "results.json").read_text())
-    assert (run.kind, run.layers_transferred, run.is_whole) == ("transformer", 1, True)
-
-
 @pytest.mark.parametrize(
-    ("model", "named", "layers", "whole"),
+    ("kind", "named", "layers", "whole"),
     [
-        ({"kind": "transformer", "num_layers": 3}, "all", 3, True),
-        ({"kind": "transformer", "num_layers": 3}, "3", 3, True),
-        ({"kind": "transformer", "num_layers": 3}, "0", 0, False),
-        ({"kind": "transformer", "num_layers": 3}, "none", -1, False),
-        ({"kind": "lstm", "num_layers": 3}, "all", 1, True),
-        ({"kind": "lstm", "num_layers": 3}, "1", 1, True),
+        ("transformer", "all", 3, True),
+        ("transformer", "3", 3, True),
+        ("transformer", "0", 0, False),
+        ("transformer", "none", -1, False),
+        ("lstm", "all", 1, True),
     ],
 )
-def test_a_run_says_how_much_was_transferred(finetuned, model, named, layers, whole):
+def test_a_run_says_how_much_was_transferred(finetuned, kind, named, layers, whole):
     run = read_finished(epath.Path(finetuned))
-    config = dataclasses.replace(
-        run.config,
-        model=dataclasses.replace(run.config.model, **model),
-        transfer_layers=named,
-    )
+    model = dataclasses.replace(run.config.model, kind=kind, num_layers=3)
+    config = dataclasses.replace(run.config, model=model, transfer_layers=named)
     run = run._replace(config=config)
-    assert (run.kind, run.layers_transferred) == (model["kind"], layers)
-    assert run.is_whole == whole
+    assert (run.kind, run.layers_transferred, run.is_whole) == (kind, layers, whole)
 
 
 def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
@@ -70,26 +49,17 @@ def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
     assert read_finished(epath.Path(other)) is None
 
 
-def test_a_damaged_file_is_named(tmp_path):
-    folder = write_finished(tmp_path / "run")
-    (folder / "results.json").write_text("{")
-    with pytest.raises(ValueError, match=r"run/results\.json cannot be read"):
-        find_finished(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("place", "value"),
     [
         ("dev", None),
         ("dev", {"n": 40}),
         ("dev/n", "40"),
-        ("dev/accuracy", {"": {}}),
         ("majority/accuracy", "0.5"),
         ("dev/subsets", []),
         ("dev/subsets", {"matched": {"n": 3}}),
         ("test", [1]),
         ("origin_step", None),
-        ("train_examples", "64"),
         ("content_digests", ["a"]),
     ],
 )
@@ -97,15 +67,14 @@ def test_scores_of_another_kind_are_named(tmp_path, place, value):
     results = copy.deepcopy(RESULT)
     *section, key = place.split("/")
     (results[section[0]] if section else results)[key] = value
-    write_finished(tmp_path / "run", result=results)
+    folder = write_finished(tmp_path / "run", result=results)
     with pytest.raises(UserError, match=r"run/results\.json holds .*damaged"):
-        find_finished(tmp_path)
+        read_finished(epath.Path(folder))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"dev": {**RESULT["dev"], "mse": 42.0}},
         {"dev": {**RESULT["dev"], "mse": -1e9}},
         {"dev": {**RESULT["dev"], "spearman": None}},
         {"test": {"n": 9, "scores": None}},  # a split without labels
@@ -113,8 +82,8 @@ def test_scores_of_another_kind_are_named(tmp_path, place, value):
 )
 def test_scores_of_a_metrics_own_range_or_none_are_read(tmp_path, monkeypatch, change):
     monkeypatch.setitem(METRICS, "mse", Metric(lambda p, y: 1.0))
-    write_finished(tmp_path / "run", result=RESULT | change)
-    assert find_finished(tmp_path)[0].result == RESULT | change
+    folder = write_finished(tmp_path / "run", result=RESULT | change)
+    assert read_finished(epath.Path(folder)).result == RESULT | change
 
 
 def custom(**target):
@@ -133,19 +102,16 @@ def test_errors_begin_with_the_most_confident(tmp_path):
     folder = epath.Path(tmp_path)
     task = custom(labels=("a", "b", "c"))
     assert read_errors(folder, "dev", task) == []
-    labels = [(0, 1), (0, 0), (2, 1), (1, None)]  # true, predicted
+    labels = [(0, 1), (0, 0), (2, 1), (1, None)]  # predicted, true
     examples = numbered([true for _, true in labels])
     shares = np.array([[0.5, 0.3, 0.2], [1, 0, 0], [0, 0.1, 0.9], [0, 1, 0]])
     answers, file = [each for each, _ in labels], predictions_file(folder, "dev")
     write_predictions(file, task, examples, answers, shares, with_text=True)
     found = read_errors(folder, "dev", task)
-    assert [(row["text"]["text"], row["confidence"]) for row in found] == [
-        ("text 2", 0.9),
-        ("text 0", 0.5),
-    ]
-    assert [(row["label"], row["prediction"]) for row in found] == [
-        ("b", "c"),
-        ("b", "a"),
+    keys = ("label", "prediction", "confidence")
+    assert [(row["text"]["text"], *map(row.get, keys)) for row in found] == [
+        ("text 2", "b", "c", 0.9),
+        ("text 0", "b", "a", 0.5),
     ]
     file.write_text('{"label": "a"}')
     with pytest.raises(UserError, match=r"holds no prediction at .*damaged"):
@@ -155,16 +121,10 @@ def test_errors_begin_with_the_most_confident(tmp_path):
 def test_errors_of_several_labels_are_as_sure_as_the_surest_wrong_answer(tmp_path):
     task = custom(labels=("a", "b"), multilabel=True)
     folder = epath.Path(tmp_path)
-    rows = [
-        {"id": "0", "prediction": ["a"], "label": ["b"], "probabilities": (0.7, 0.1)},
-        {"id": "1", "prediction": [], "label": [], "probabilities": (0.1, 0.1)},
-        {"id": "2", "prediction": ["a"], "label": [], "probabilities": (0.95, 0)},
-    ]
-    for row in rows:
-        row["probabilities"] = dict(zip("ab", row["probabilities"], strict=True))
-    (folder / "predictions").mkdir()
-    lines = "\n".join(map(json.dumps, rows))
-    predictions_file(folder, "test").write_text(lines)
+    examples, answers = numbered([(1,), (), ()]), [[1, 0], [0, 0], [1, 0]]
+    shares = np.array([[0.7, 0.1], [0.1, 0.1], [0.95, 0]])
+    file = predictions_file(folder, "test")
+    write_predictions(file, task, examples, np.array(answers), shares)
     found = read_errors(folder, "test", task)
     assert [(row["id"], row["confidence"]) for row in found] == [
         ("2", 0.95),

@@ -14,8 +14,8 @@ from etils import epath
 from made_up_tokenizer import small_gpt1_tokenizer
 from other_formats import assert_same_params, write_bpe_files
 from tiny_models import drawn_params
-from tiny_run import ROOT, job_config, load_config, stopped_after
-from tiny_tasks import finetune_config, rows
+from tiny_run import ROOT, job_config, listing, load_config
+from tiny_tasks import rows
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
@@ -26,7 +26,7 @@ from gpt1_jax.interop import foreign, openai
 from gpt1_jax.interop.foreign import HUGGING_FACE_BPE_FILES, OPENAI_BPE_FILES
 from gpt1_jax.interop.hugging_face import read_arrays, write_arrays
 from gpt1_jax.interop.names import Sizes
-from gpt1_jax.jobs import convert, finetune
+from gpt1_jax.jobs import convert
 from gpt1_jax.jobs.convert import describe_export
 from gpt1_jax.runs.checkpoint_files import read_metadata, write_manifest
 from gpt1_jax.runs.open import open_run
@@ -46,18 +46,16 @@ def exported(pretrained, tmp_path):
     return tmp_path / "exported"
 
 
-def contents(folder):
-    """Every file and folder in it, and when it was written."""
-    return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
-
-
-# --- there and back -----------------------------------------------------------------
+@pytest.fixture
+def cut(exported):
+    (exported / "model.safetensors").write_bytes(b"cut")
+    return exported
 
 
 @pytest.mark.parametrize(("target", "other"), [TARGETS, TARGETS[::-1]])
 def test_a_run_comes_back_bit_for_bit(pretrained, tmp_path, target, other, capsys):
-    """And from there, or from the export, goes on to the other format."""
-    before = contents(pretrained)
+    """And from the export goes on to the other format."""
+    before = listing(pretrained)
     run(target, pretrained, tmp_path / "exported")
     said = capsys.readouterr().out
     assert said == f"Wrote {tmp_path / 'exported'} ({target}), from {pretrained}.\n"
@@ -68,13 +66,15 @@ def test_a_run_comes_back_bit_for_bit(pretrained, tmp_path, target, other, capsy
     # Only an LSTM has units, and no other format has an LSTM.
     same_units = dataclasses.replace(ours.model, lstm_units=back.model.lstm_units)
     assert back.model == same_units and back.config.job == "convert"
-    assert contents(pretrained) == before
+    assert listing(pretrained) == before
     assert {path.name for path in tmp_path.iterdir()} == {"exported", "run"}
-    for source in ("exported", "run"):
-        run(other, tmp_path / source, tmp_path / "on" / source)
-        run("run", tmp_path / "on" / source, tmp_path / "back" / source)
-        found = open_run(str(tmp_path / "back" / source))
-        assert_same_params(found.params, ours.params)
+    run(other, tmp_path / "exported", tmp_path / "on")
+    run("run", tmp_path / "on", tmp_path / "back")
+    assert_same_params(open_run(str(tmp_path / "back")).params, ours.params)
+    folder = tmp_path / ("exported" if target == "openai" else "on")
+    assert not any((folder / name).exists() for name in OPENAI_BPE_FILES)
+    readme = (folder / "README.md").read_text()
+    assert "OpenAI's two BPE files: the tokenizer is 'sentencepiece'." in readme
 
 
 def test_openais_folder_becomes_a_run(tmp_path, tiny_model_config):
@@ -101,97 +101,42 @@ def test_openais_folder_becomes_a_run(tmp_path, tiny_model_config):
     assert "The softmax was trained over tokens and positions." in readme
 
 
-# --- steps --------------------------------------------------------------------------
-
-
 def held(folder):
     return read_arrays(epath.Path(folder))["transformer.tokens_embed.weight"]
 
 
-@pytest.mark.parametrize("step", ["best", "8"])
+@pytest.mark.parametrize("step", ["best", "8", "all"])
 def test_a_step_is_chosen(pretrained, tmp_path, step):
     run("huggingface", pretrained, tmp_path / "out", step=step)
-    expected = open_run(str(pretrained), step)
-    np.testing.assert_array_equal(held(tmp_path / "out"), expected.params["wte"])
-    readme = (tmp_path / "out" / "README.md").read_text()
-    assert f"from step {expected.step}, {expected.why}, of {pretrained}" in readme
-
-
-@pytest.fixture(scope="module")
-def kept(pretrained, made_once):
-    """A copy of the run, whose two steps say that they were kept for good."""
-
-    def make(folder):
-        shutil.copytree(pretrained, folder)
-        for step, amount in ((8, 1_500_000), (12, 10_000_000)):
-            checkpoint = epath.Path(folder) / f"checkpoints/{step}"
-            metadata = read_metadata(epath.Path(folder), step)
-            metadata["milestone"] = {"amount": amount, "unit": "words"}
-            write_json(checkpoint / "metadata" / "metadata", metadata)
-            write_manifest(checkpoint)
-
-    return made_once("kept", make)
-
-
-@pytest.fixture(scope="module")
-def for_babylm(kept, made_once):
-    """The kept steps, exported as the BabyLM challenge reads them."""
-
-    def make(folder):
-        run("huggingface", kept, folder, step="milestones")
-
-    return made_once("for_babylm", make)
-
-
-def test_one_step_is_exported_without_a_start_token(kept, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    run("huggingface", kept, tmp_path / "out")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    ids = open_run(str(kept)).tokenizer.encode("Abc def")
-    assert tokenizer("Abc def")["input_ids"] == ids and tokenizer.bos_token is None
-
-
-def test_all_steps_are_exported(pretrained, tmp_path):
-    run("huggingface", pretrained, tmp_path / "out", step="all")
-    names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"step-8", "step-12", "trajectory.json"}
-    for step in (8, 12):
-        expected = open_run(str(pretrained), step).params["wte"]
-        np.testing.assert_array_equal(held(tmp_path / f"out/step-{step}"), expected)
-
-
-def test_surprisals_of_the_challenge_equal_ours(kept, for_babylm):
-    """Its walk over a word: each token decoded, appended to the context, encoded."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    folder = for_babylm / "chck_10M"
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    text = 'The Zebra\'s "Xylo"'
-    words = gpt1_jax.load(str(kept), 12).surprisal(text)
-    assert sum(word.num_tokens > 2 for word in words) > 2
-    for word in words:
-        context, nats = text[: word.start].rstrip(), 0.0
-        for token in tokenizer(word.word, add_special_tokens=False)["input_ids"]:
-            piece = tokenizer.decode(token)
-            target = tokenizer(piece, add_special_tokens=False)["input_ids"][0]
-            with torch.no_grad():
-                logits = model(**tokenizer(context, return_tensors="pt")).logits
-            nats -= logits[0, -1].log_softmax(-1)[target].item()
-            context += piece
-        assert nats == pytest.approx(word.nats, abs=1e-4), word.word
-
-
-# --- milestones as branches of a repository -------------------------------------------
+    if step == "all":
+        names = {path.name for path in (tmp_path / "out").iterdir()}
+        assert names == {"step-8", "step-12", "trajectory.json"}
+    places = {"8": "step-8", "12": "step-12"} if step == "all" else {step: "."}
+    for number, place in places.items():
+        expected, folder = open_run(str(pretrained), number), tmp_path / "out" / place
+        np.testing.assert_array_equal(held(folder), expected.params["wte"])
+        readme = (folder / "README.md").read_text()
+        assert f"from step {expected.step}, {expected.why}, of {pretrained}" in readme
 
 
 def test_milestones_are_read_as_branches_without_a_network(
-    kept, for_babylm, tmp_path, monkeypatch
+    pretrained, tmp_path, monkeypatch
 ):
+    """As the BabyLM challenge reads them: texts begin with a newline."""
     transformers = pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
-    assert {path.name for path in for_babylm.glob("chck*")} == set(KEPT)
-    shutil.copytree(for_babylm, tmp_path / "exported" / "babylm")
+    kept = epath.Path(shutil.copytree(pretrained, tmp_path / "kept"))
+    for step, amount in ((8, 1_500_000), (12, 10_000_000)):
+        metadata = read_metadata(kept, step)
+        metadata["milestone"] = {"amount": amount, "unit": "words"}
+        write_json(kept / f"checkpoints/{step}/metadata/metadata", metadata)
+        write_manifest(kept / f"checkpoints/{step}")
+    exported = tmp_path / "exported" / "babylm"
+    run("huggingface", kept, exported, step="milestones")
+    assert {path.name for path in exported.glob("chck*")} == set(KEPT)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported / "chck_10M")
+    ids = open_run(str(pretrained)).tokenizer.encode("\nabc")
+    assert tokenizer("abc")["input_ids"] == ids
     pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
     blocks = re.findall(r"^```python\n(.*?)^```$", pages, re.M | re.S)
     (as_documented,) = (block for block in blocks if "models--" in block)
@@ -210,17 +155,12 @@ def test_milestones_are_read_as_branches_without_a_network(
         load(revision="chck_2M")
 
 
-# --- as transformers reads it -------------------------------------------------------
-
-
 def test_choices_are_exported(choosing, tmp_path):
     run("huggingface", choosing, tmp_path / "out", step="best")
     found = read_arrays(epath.Path(tmp_path / "out"))
-    trained = open_run(str(choosing), BEST)
-    kernel, bias = (trained.params["head"][name] for name in ("kernel", "bias"))
-    theirs = "multiple_choice_head.summary"
-    np.testing.assert_array_equal(found[f"{theirs}.weight"], kernel.T)
-    np.testing.assert_array_equal(found[f"{theirs}.bias"], bias)
+    kernel = open_run(str(choosing), BEST).params["head"]["kernel"]
+    theirs = found["multiple_choice_head.summary.weight"]
+    np.testing.assert_array_equal(theirs, kernel.T)
     readme = (tmp_path / "out" / "README.md").read_text()
     assert "ids 512 (start), 513" in readme
     assert "Fine-tuning cut inputs to 40 tokens with special tokens" in readme
@@ -228,29 +168,17 @@ def test_choices_are_exported(choosing, tmp_path):
 
 
 WORDING = 'Does "{span2_text}" refer to "{span1_text}" in this passage?'
-TEMPLATE = {"head": "classification", "labels": ["no", "yes"], "template": "{a}: {b}"}
 
 
-@pytest.mark.parametrize(
-    ("task", "source", "custom", "said"),
-    [
-        ("wsc", "jsonl", {}, f"The two texts are '{WORDING}' and '{{text}}'."),
-        ("custom", "files", TEMPLATE, "The text is '{a}: {b}'."),
-    ],
-    ids=["wording", "template"],
-)
-def test_the_wording_of_a_task_is_in_the_readme(
-    finetuned, tmp_path, task, source, custom, said
-):
-    """Both have two labels as well: the run could have been trained on them."""
+def test_the_wording_of_a_task_is_in_the_readme(finetuned, tmp_path):
+    """WSC has two labels as well: the run could have been trained on it."""
     folder = shutil.copytree(finetuned, tmp_path / "run")
     config = json.loads((folder / "config.json").read_text())
-    config["tasks"], config["data"]["source"] = [task], source
-    config["custom"] |= custom
+    config["tasks"] = ["wsc"]
     (folder / "config.json").write_text(json.dumps(config))
     run("huggingface", folder, tmp_path / "out")
-    readme = (tmp_path / "out" / "README.md").read_text()
-    assert said in " ".join(readme.split())
+    readme = " ".join((tmp_path / "out" / "README.md").read_text().split())
+    assert f"The two texts are '{WORDING}' and '{{text}}'." in readme
 
 
 def code_of_readme(folder):
@@ -271,55 +199,40 @@ def assert_same_answers(ours, theirs):
 
 
 def test_an_export_labels_text_as_predict_does(past_its_best, tmp_path):
-    """What is exported is the step that the run was scored at, not the newest."""
-    pytest.importorskip("transformers")
-    run("huggingface", past_its_best, tmp_path / "out")
-    readme = (tmp_path / "out" / "README.md").read_text()
-    assert ", the best by validation accuracy, of" in readme
-    texts = [row["sentence"] for row in rows("sst2", 100, seed=9)]
-    answers = code_of_readme(tmp_path / "out")["classify"](texts)
-    best, newest = (
-        gpt1_jax.load(str(past_its_best), step).predict(texts)
-        for step in ("best", "newest")
-    )
-    labels, of_best, of_newest = (
-        [answer["label"] for answer in each] for each in (answers, best, newest)
-    )
-    assert labels == of_best != of_newest
+    """As the README says. Of the step that the run was scored at, not the newest.
 
-
-def test_texts_are_labelled_as_the_readme_says(finetuned, tmp_path):
-    """Alone or in batches; the names of special tokens are text in a text.
-
-    A long one, too, which is cut as in fine-tuning.
+    Alone or in batches; the names of special tokens are text in a text. A long one,
+    too, which is cut as in fine-tuning.
     """
     pytest.importorskip("transformers")
-    run("huggingface", finetuned, tmp_path / "out")
+    run("huggingface", past_its_best, tmp_path / "out")
     used = code_of_readme(tmp_path / "out")
-    predict = gpt1_jax.load(str(finetuned)).predict
-    assert_same_answers(predict(["{sentence}"]), [used["answer"]])
-    texts = [row["sentence"] for row in rows("sst2", 9, seed=9)]
+    best, newest = (
+        gpt1_jax.load(str(past_its_best), step).predict for step in ("best", "newest")
+    )
+    assert_same_answers(best(["{sentence}"]), [used["answer"]])
+    texts = [row["sentence"] for row in rows("sst2", 100, seed=9)]
+    assert [each["label"] for each in best(texts)] != [
+        each["label"] for each in newest(texts)
+    ]
     texts += ["b", "bcd aaaa\nefg", "<|extract|> hi <|start|>", "<unk>"]
-    texts += [" ".join(texts)]
-    ours, label = predict(texts), used["classify"]
+    texts += [" ".join(texts[:9])]
+    label = used["classify"]
     for batch_size in (1, 5):
         found = label(texts, batch_size=batch_size, truncation=True, top_k=None)
-        assert_same_answers(ours, found)
+        assert_same_answers(best(texts), found)
     assert len(label.tokenizer) == label.model.config.vocab_size
     assert label.tokenizer.pad_token_id == label.model.config.pad_token_id
     readme = (tmp_path / "out" / "README.md").read_text()
-    result = json.loads((finetuned / "results.json").read_text())
-    score = f"Score on 12 dev examples: accuracy {100 * result['dev']['accuracy']:.1f}."
-    assert score in readme and "Labels: 'negative', 'positive'." in readme
+    assert ", the best by validation accuracy, of" in readme
+    assert "Labels: 'negative', 'positive'." in readme
 
 
 def test_pairs_are_labelled_as_the_readme_says(of_pairs, tmp_path):
     """Calibrated as by predict, and in the order of the columns; long ones, too."""
     pytest.importorskip("transformers")
     run("huggingface", of_pairs, tmp_path / "out")
-    used = code_of_readme(tmp_path / "out")
-    assert len(used["answer"]) == 2
-    classify = used["classify"]
+    classify = code_of_readme(tmp_path / "out")["classify"]
     pairs = [("bcd", "aaaa jjjj"), ("aaaa jjjj", "bcd"), ("hi", "ice dh"), ("a", "b")]
     ours = gpt1_jax.load(str(of_pairs)).predict(pairs)
     given = [{"text": one, "text_pair": other} for one, other in pairs]
@@ -331,69 +244,29 @@ def test_pairs_are_labelled_as_the_readme_says(of_pairs, tmp_path):
         answer = classify({"text": one, "text_pair": other}, truncation=True)
         assert answer.keys() == {"label", "score"}
     readme = (tmp_path / "out" / "README.md").read_text()
-    for said in (
-        "more than 40 tokens end in an error",
-        "until 24 tokens are left, but fine-tuning cut inputs to 24 tokens, 10 for",
-        "The probabilities are calibrated: the outputs are divided by the temp",
-    ):
-        assert said in readme
+    assert "until 24 tokens are left, but fine-tuning cut inputs to 24 tok" in readme
+    assert "The probabilities are calibrated: the outputs are divided by" in readme
+    assert "Score on 40 dev examples: accuracy " in readme
 
 
-def test_several_labels_are_told_by_a_pipeline_as_by_predict(
-    of_several_labels, tmp_path
-):
-    pytest.importorskip("transformers")
-    run("huggingface", of_several_labels, tmp_path / "out")
-    classify = code_of_readme(tmp_path / "out")["classify"]
-    texts = [row["sentence"] for row in rows("sst2", 6, seed=9)]
-    ours = gpt1_jax.load(str(of_several_labels)).predict(texts)
-    theirs = classify(texts, truncation=True, top_k=None)
-    assert_same_answers(ours, theirs)
-    for expected, answer in zip(ours, theirs, strict=True):
-        scores = {each["label"]: each["score"] for each in answer}
-        applies = [label for label in sorted(scores) if scores[label] >= 0.5]
-        assert expected["label"] == applies
-    readme = (tmp_path / "out" / "README.md").read_text()
-    assert "Each label with a score of at least 0.5 applies" in readme
-    assert "Score on 48 dev examples: micro_f1" in readme
-
-
-# --- what a converted run can be used for -------------------------------------------
-
-
-def test_fine_tuning_starts_from_a_converted_run(exported, finetune_base, tmp_path):
-    converted = tmp_path / "converted"
-    run("run", exported, converted)
-    base = {**finetune_base, "init_from": str(converted)}
-    with stopped_after(1):
-        finetune.run(finetune_config("sst2", base), str(tmp_path / "run"))
-    params, origin = (open_run(str(f)).params for f in (tmp_path / "run", converted))
-    words = params["transformer"]["wte"]
-    np.testing.assert_array_equal(words[: len(origin["wte"])], origin["wte"])
-    assert params["head"]["bias"].shape == (2,)
-
-
-# --- bad input ----------------------------------------------------------------------
-
-
-def test_a_run_folder_in_use_is_not_touched(pretrained, tmp_path):
-    (tmp_path / "config.json").write_text("mine")
-    before = contents(tmp_path)
+def test_a_run_folder_in_use_is_not_touched(exported, tmp_path):
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "config.json").write_text("mine")
     with pytest.raises(FileExistsError, match=r"holds config.json, and nothing there "):
-        run("run", pretrained, tmp_path)
-    assert contents(tmp_path) == before
+        run("run", exported, tmp_path / "used")
+    assert (tmp_path / "used" / "config.json").read_text() == "mine"
+    assert len(list((tmp_path / "used").iterdir())) == 1
 
 
 @pytest.mark.parametrize(
     ("source", "target", "step", "message"),
     [
         ("pretrained", "openai", "milestones", r"no milestone .*_words, .* \[8, 12\]"),
-        ("pretrained", "openai", "last", "step='last' must be default, newest, best"),
-        ("pretrained", "openai", "-1", "step='-1' must be"),
         ("pretrained", "openai", "9", r"no checkpoint of step 9; it has \[8, 12\]"),
         ("finetuned", "openai", "default", "head and the special tokens .* no place"),
         ("finetuned", "run", "default", "is a run folder already"),
         ("exported", "run", "best", "config.step='best', but .* no steps"),
+        ("cut", "run", "default", r"safetensors is damaged"),
         (ROOT / "tests/saved_runs/1.0.0/zero_shot", "openai", "default", "no model"),
         (ROOT / "tests/saved_runs", "run", "default", "no model: a run folder has a"),
     ],
@@ -407,13 +280,6 @@ def test_what_cannot_be_converted_is_refused(
     with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
         run(target, place, tmp_path / "out", step=step)
     assert "\n" not in str(caught.value) and not (tmp_path / "out").exists()
-
-
-def test_a_damaged_folder_leaves_nothing_behind(exported, tmp_path):
-    (exported / "model.safetensors").write_bytes(b"cut")
-    with pytest.raises(ValueError, match=r"safetensors is damaged"):
-        run("run", exported, tmp_path / "out")
-    assert list(tmp_path.iterdir()) == [exported]
 
 
 def test_rows_beyond_the_tokenizer_are_left_out(exported, pretrained, tmp_path, capsys):
@@ -436,31 +302,21 @@ def test_rows_beyond_the_tokenizer_are_left_out(exported, pretrained, tmp_path, 
     assert_same_params(back.params, ours.params)
 
 
-# --- the tokenizer beside other formats: our copy, GPT-1's two files, or a refusal ---
-
-
-def test_openais_folder_gets_no_bpe_file_of_another_tokenizer(pretrained, tmp_path):
-    run("openai", pretrained, tmp_path / "out")
-    assert not any((tmp_path / "out" / name).exists() for name in OPENAI_BPE_FILES)
-    readme = (tmp_path / "out" / "README.md").read_text()
-    assert "OpenAI's two BPE files: the tokenizer is 'sentencepiece'." in readme
-
-
 @pytest.mark.parametrize(
-    ("files", "message"),
+    ("name", "content", "message"),
     [
-        ({"vocab.json": b"{}"}, "neither gpt1_jax_tokenizer/ nor enco"),
+        ("vocab.json", b"{}", "neither gpt1_jax_tokenizer/ nor enco"),
+        ("tokenizer.json", b'{"model": null}', r"tokenizer\.json is neither"),
         (
-            {"tokenizer.json": b'{"model": {"type": "BPE", "vocab": 3}}'},
+            "tokenizer.json",
+            b'{"model": {"type": "BPE", "vocab": 3}}',
             r"tokenizer\.json cannot",
         ),
-        ({"tokenizer.json": b'{"model": null}'}, r"tokenizer\.json is neither"),
     ],
-    ids=str,
+    ids=["none", "of no kind", "damaged"],
 )
-def test_a_folder_without_a_tokenizer_is_refused(tmp_path, files, message):
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
     with pytest.raises((UserError, FileNotFoundError), match=message) as caught:
         foreign.read_tokenizer(epath.Path(tmp_path), 20)
     assert "\n" not in str(caught.value)
@@ -481,19 +337,6 @@ def test_our_export_saved_again_by_transformers_is_read(pretrained, tmp_path):
     assert after.tokenizer.encode(text) == before.tokenizer.encode(text)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"target": "onnx"}, r"config.target='onnx' is not known"),
-        ({"model__attn_dropout": 1.0}, r"config.model.attn_dropout=1.0"),
-    ],
-    ids=str,
-)
-def test_impossible_values_are_refused(overrides, message):
-    with pytest.raises(ValueError, match=message):
-        job_config("convert", "run", init_from="a", **overrides)
-
-
 @pytest.mark.parametrize("pairs", [True, False])
 def test_gpt1s_tokenizer_is_read_from_tokenizer_json(tmp_path, pairs):
     """The only file that transformers 5 writes; merges are pairs or lines."""
@@ -507,7 +350,7 @@ def test_gpt1s_tokenizer_is_read_from_tokenizer_json(tmp_path, pairs):
         assert read.encode(text) == ours.encode(text)
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b'{"a": 1}', b'{"a": "b"}', b"\xff"])
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"a": "b"}'])
 def test_files_that_are_no_vocabulary_are_refused(tmp_path, text):
     pytest.importorskip("spacy")
     write_bpe_files(tmp_path, HUGGING_FACE_BPE_FILES, vocab_size=20)
@@ -516,23 +359,16 @@ def test_files_that_are_no_vocabulary_are_refused(tmp_path, text):
         foreign.read_tokenizer(epath.Path(tmp_path), 20)
 
 
-# --- the README of an exported folder ---
-
-MODEL = config_lib.load(load_config("paper").to_dict()).model.with_vocab_size(40478)
-
-
 def test_an_export_says_what_it_is_where_from_and_how_to_load_it():
-    name, way_back = "OpenAIGPTLMHeadModel", "configs/convert.py:run \\\n        --conf"
-    text = describe_export(MODEL, "runs/a", "gpt1", name, ("No optimizer.",))
+    model = config_lib.load(load_config("paper").to_dict()).model.with_vocab_size(40478)
+    way_back = "configs/convert.py:run \\\n        --conf"
+    text = describe_export(model, "runs/a", "gpt1", "OpenAIGPTLMHeadModel", ("No Z.",))
     assert "12 layers, 768 wide, 116,534,784 parameters; 12 heads, 512 pos" in text
     assert f"gpt1_jax {gpt1_jax.__version__} from runs/a" in text
     assert 'AutoModelForCausalLM.from_pretrained("THIS_FOLDER")' in text
-    assert "- No optimizer.\n" in text and way_back in text
-    assert max(map(len, text.splitlines())) <= 100
-    shards = describe_export(MODEL, "runs/a", "gpt1")
+    assert "- No Z.\n" in text and way_back in text
+    shards = describe_export(model, "runs/a", "gpt1")
     assert "params_shapes.json" in shards and "transformers" not in shards
-    assert way_back in shards
-    name = "OpenAIGPTDoubleHeadsModel"
-    text = describe_export(MODEL, "runs/a", "gpt1", name)
-    assert f"import {name}, AutoTokenizer" in text and "AutoModel" not in text
+    text = describe_export(model, "runs/a", "gpt1", "OpenAIGPTDoubleHeadsModel")
+    assert "import OpenAIGPTDoubleHeadsModel, AutoTokenizer" in text
     assert "configs/convert.py" not in text  # heads are not read back

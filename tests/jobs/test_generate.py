@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from tiny_run import job_config
+from tiny_tasks import read_lines
 
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.errors import UserError
@@ -44,19 +45,14 @@ def test_a_prompt_is_continued_word_by_word(ask, monkeypatch):
 
 def test_prompts_of_a_file_become_json_lines(ask, tmp_path):
     prompts = ["abc de", "gh", "a b c d e"]
-    lines, objects = tmp_path / "prompts.txt", tmp_path / "prompts.jsonl"
-    lines.write_text("\n\n".join(prompts) + "\n")
-    objects.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts))
-    found = []
-    for name, source in (("one", lines), ("two", objects)):
-        output = tmp_path / f"{name}.jsonl"
-        more = {"num_return_sequences": 2, "log_probs": True}
-        assert ask(input=str(source), output=str(output), **more) == f"Wrote {output}\n"
-        found.append([json.loads(line) for line in output.read_text().splitlines()])
-    assert found[0] == found[1]
-    assert [each["prompt"] for each in found[0]] == [p for p in prompts for _ in "12"]
-    assert [each["seed"] for each in found[0]] == [0, 1] * 3
-    for each in found[0]:
+    path, output = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
+    path.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts))
+    more = {"num_return_sequences": 2, "log_probs": True}
+    assert ask(input=str(path), output=str(output), **more) == f"Wrote {output}\n"
+    found = read_lines(output)
+    assert [each["prompt"] for each in found] == [p for p in prompts for _ in "12"]
+    assert [each["seed"] for each in found] == [0, 1] * 3
+    for each in found:
         assert len(each["tokens"]) == len(each["log_probs"]) == 6
         assert each["finish_reason"] == "length" and each["text"]
 
@@ -102,12 +98,9 @@ def test_sizes_that_no_memory_holds_are_refused_before_anything_is_printed(ask, 
     ("values", "message"),
     [
         ({"input": "no/such/file"}, "no/such/file cannot be read"),
-        ({"prompt": "a", "step": "9"}, "no checkpoint of step 9"),
-        ({"prompt": "a", "step": "last"}, "must be default, newest, best or the numb"),
         ({"prompt": "a", "batch_size": 0}, "batch_size=0 must be positive"),
         ({"prompt": "a", "sampling.top_p": 0.0}, "top_p=0.0 must lie in"),
         ({"prompt": "a", "sampling.temperature": 0.0}, "temperature=0.0 must be pos"),
-        ({"prompt": "a", "init_from": "no/run"}, "no/run is not a run folder"),
     ],
     ids=str,
 )
@@ -120,7 +113,6 @@ def test_bad_input_is_refused(ask, values, message):
     ("content", "message"),
     [
         (b"\n \n", "holds no prompt"),
-        (b"ok\n\xff\n", "p.txt:2: byte 0xff is not UTF-8"),
         (b'{"text": "a"}\n', "there is no column 'prompt'; the columns are text"),
         (b'{"prompt": null}\n', "the column 'prompt' holds no text"),
     ],
@@ -152,4 +144,4 @@ def test_escapes_that_are_generated_do_not_reach_a_terminal(ask, monkeypatch, tm
         assert "abc \\x1b[31m " in out and "\x1b" not in out
     output = tmp_path / "out.jsonl"
     ask(prompt="abc", output=str(output))
-    assert json.loads(output.read_text())["text"].startswith("\x1b[31m ")
+    assert read_lines(output)[0]["text"].startswith("\x1b[31m ")

@@ -71,39 +71,13 @@ def test_tasks_are_fetched_and_each_repository_is_asked_once(server, tmp_path, c
     ]
 
 
-def remove(path):
-    path.unlink()
-
-
-def with_other_columns(path):
-    write_hub_file(str(path), [{"text": "a", "label": 1}], path.parent)
-
-
-def with_another_label(path):
-    write_hub_file(str(path), [{"sentence": "a", "label": 2, "idx": 0}], path.parent)
-
-
-SST2_DEV = f"{GLUE}/sst2/validation-00000-of-00001.parquet"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (remove, "SST-2 at 'hf://.*validation-.* names none of its 2 files: sst2/te"),
-        (
-            with_other_columns,
-            "row 1: there is no column 'sentence'; .* are text, label",
-        ),
-        (with_another_label, "row 1: label 2 is neither one of .*'negative', 'positi"),
-    ],
-)
-def test_a_damaged_dataset_is_refused_by_its_file(server, tmp_path, change, message):
+def test_a_dataset_that_lacks_a_file_is_refused(server, tmp_path):
     publish(server, tmp_path / "data", [TASKS["sst2"]])
-    change(tmp_path / "data" / SST2_DEV)
-    with pytest.raises((UserError, MissingData), match=message) as caught:
-        found, _ = fetch_tasks([TASKS["sst2"]])
-        load_split(found["sst2"], "dev", source="hub", directory="")
-    assert "\n" not in str(caught.value)
+    path = f"{GLUE}/sst2/validation-00000-of-00001.parquet"
+    (tmp_path / "data" / path).unlink()
+    message = "SST-2 at 'hf://.*validation-.* names none of its 2 files: sst2/te"
+    with pytest.raises(MissingData, match=message):
+        fetch_tasks([TASKS["sst2"]])
 
 
 def test_what_cannot_be_had_is_one_line(server, tmp_path):

@@ -60,10 +60,8 @@ def run_job(job, workdir="", **values):
     ("job", "values", "writes"),
     [
         ("generate", {"prompt": "abc", "output": ""}, "out.jsonl"),
-        ("surprisal", {"text": "abc def", "output": ""}, "out.csv"),
         ("batches", {"steps": (1,), "output": ""}, "out.jsonl"),
         ("explore", {"runs": "RUN", "output": ""}, "out.html"),
-        ("verify", {"runs": "RUN", "output": ""}, "out.json"),
         ("verify", {"runs": "RUN", "losses": 1}, ""),
         ("report", {"runs": "RUN"}, "report.md"),
         ("convert", {"target": "huggingface", "step": "all"}, "trajectory.json"),
@@ -101,18 +99,6 @@ def test_training_goes_on_through_links(
     assert (scratch / "checkpoints" / "12" / "manifest.json").exists()
     assert (scratch / "metrics.jsonl").read_bytes() == before
     assert (folder / "checkpoints" / "notes.txt").read_text() == "mine"
-
-
-def test_an_export_beside_notes_is_verified(pretrained, tmp_path):
-    (tmp_path / "out" / "lost+found").mkdir(parents=True)
-    for name in ("slurm-1.out", ".DS_Store", "notes.txt"):
-        (tmp_path / "out" / name).write_text("mine")
-    values = {"target": "huggingface", "init_from": str(pretrained)}
-    run_job("convert", tmp_path / "out", **values)
-    run_job("verify", runs=str(tmp_path / "out"))
-    run_job("convert", tmp_path / "out" / "several", **values, step="all")
-    (tmp_path / "out" / "several" / "notes").mkdir()
-    run_job("verify", runs=str(tmp_path / "out" / "several"))
 
 
 @pytest.mark.parametrize(

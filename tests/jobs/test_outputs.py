@@ -1,6 +1,5 @@
 """What every job does with the outputs that its user names."""
 
-import json
 import os
 import re
 
@@ -10,20 +9,25 @@ from tiny_run import job_config
 from gpt1_jax import config as config_lib
 from gpt1_jax.data import files
 
-TEXT = {"init_from": "no/run", "text": "a"}
+
+def run_job(job, workdir="", **values):
+    config = job_config(job, **values)
+    config_lib.JOBS[job].import_module().run(config, str(workdir))
+
+
+NO_RUN = {"init_from": "no/run"}
 
 
 @pytest.mark.parametrize(
     ("job", "values"),
     [
-        ("features", {"init_from": "no/run", "input": "a.txt", "output": "OUT.npz"}),
-        ("generate", {"init_from": "no/run", "prompt": "a", "output": "OUT.jsonl"}),
-        ("predict", {**TEXT, "output": "OUT.csv"}),
-        ("surprisal", {**TEXT, "output": "OUT.csv"}),
-        ("surprisal", {**TEXT, "figure": "OUT.png"}),
-        ("zero_shot", {"init_from": "no/run"}),
+        ("features", {**NO_RUN, "input": "a.txt", "output": "OUT.npz"}),
+        ("generate", {**NO_RUN, "prompt": "a", "output": "OUT.jsonl"}),
+        ("predict", {**NO_RUN, "text": "a", "output": "OUT.csv"}),
+        ("surprisal", {**NO_RUN, "text": "a", "figure": "OUT.png"}),
         ("explore", {"runs": "no/run", "output": "OUT.html"}),
-        ("convert", {"init_from": "no/run"}),
+        ("zero_shot", NO_RUN),
+        ("convert", NO_RUN),
         ("report", {"runs": "no/run"}),
     ],
     ids=str,
@@ -34,10 +38,9 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     (tmp_path / "file").touch()
     output = str(tmp_path / "file" / "out")
     values = {key: value.replace("OUT", output) for key, value in values.items()}
-    config = job_config(job, **values)
-    run = config_lib.JOBS[job].import_module().run
+    workdir = output if job in ("zero_shot", "convert", "report") else ""
     with pytest.raises(OSError, match=r"written .Not a directory.; name another"):
-        run(config, output if config.writes_folder else "")
+        run_job(job, workdir, **values)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +56,10 @@ def test_a_device_takes_the_output(
     pretrained, finetuned, capsys, tmp_path, job, values, begin
 ):
     """As /dev/stdout does, of which nothing but the table may be read."""
+    origin = str(finetuned if job == "predict" else pretrained)
     with open(tmp_path / "out", "wb") as file:
-        values = {**values, "output": f"/dev/fd/{file.fileno()}"}
-        values["init_from"] = str(finetuned if job == "predict" else pretrained)
-        config_lib.JOBS[job].import_module().run(job_config(job, **values), "")
+        output = f"/dev/fd/{file.fileno()}"
+        run_job(job, init_from=origin, output=output, **values)
     assert (tmp_path / "out").read_text().startswith(begin)
     assert "bits" not in capsys.readouterr().out
 
@@ -65,10 +68,8 @@ def test_a_device_takes_the_output(
 def test_the_input_is_not_replaced(tmp_path, job):
     path = tmp_path / "lines.jsonl"
     path.write_text('{"prompt": "abc", "mine": 1}\n')
-    values = {"init_from": "no/run", "input": str(path), "output": str(path)}
-    run = config_lib.JOBS[job].import_module().run
     with pytest.raises(FileExistsError, match=r"would replace .*, which is"):
-        run(job_config(job, **values), "")
+        run_job(job, **NO_RUN, input=str(path), output=str(path))
     assert "mine" in path.read_text()
 
 
@@ -82,8 +83,7 @@ def test_a_file_in_shared_memory_is_no_device():
     [
         ("convert", {"target": "openai"}, "params_shapes.json", "README.md"),
         ("convert", {"target": "huggingface"}, "model.safetensors", "config.json"),
-        ("report", {"runs": "RUN"}, "report.html", "metrics.jsonl"),
-        ("minimal_pairs", {"data.files": "PAIRS"}, "results.json", "results.md"),
+        ("report", {}, "report.html", "metrics.jsonl"),
     ],
     ids=str,
 )
@@ -91,22 +91,15 @@ def test_files_beside_the_results_hinder_no_job(
     pretrained, tmp_path, job, values, makes, refused
 ):
     """Unless the job would overwrite one."""
-    pair = {"sentence_good": "abc def", "sentence_bad": "def abc"}
-    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
-    places = {"RUN": str(pretrained), "PAIRS": str(tmp_path / "pairs.jsonl")}
-    values = {key: places.get(value, value) for key, value in values.items()}
-    if "runs" not in values:
-        values["init_from"] = str(pretrained)
-    config = job_config(job, "custom" if job == "minimal_pairs" else "", **values)
-    run = config_lib.JOBS[job].import_module().run
-    neighbours = ("log.txt", "slurm-1.out", ".DS_Store", ".gitignore", "lost+found/a")
+    values = {**values, "runs" if job == "report" else "init_from": str(pretrained)}
+    neighbours = ("log.txt", ".gitignore", "lost+found/a")
     for folder in ("used", "out"):
         for name in (*neighbours, *([refused] if folder == "used" else [])):
             (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / folder / name).write_text("mine")
     with pytest.raises(FileExistsError, match=re.escape(refused)):
-        run(config, str(tmp_path / "used"))
-    run(config, str(tmp_path / "out"))
+        run_job(job, tmp_path / "used", **values)
+    run_job(job, tmp_path / "out", **values)
     assert (tmp_path / "out" / makes).exists()
     for name in neighbours:
         assert (tmp_path / "out" / name).read_text() == "mine"

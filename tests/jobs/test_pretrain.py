@@ -11,16 +11,13 @@ import pytest
 from etils import epath
 from tiny_run import (
     assert_same_run,
-    load_config,
+    job_config,
     metrics_without_times,
     poison,
     saved_state,
     stopped_after,
-    tiny_overrides,
 )
 
-from gpt1_jax import config as config_lib
-from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import costs, language_model
@@ -32,7 +29,6 @@ from gpt1_jax.runs.milestones import Milestone, saved_milestones
 from gpt1_jax.runs.pretrained import read_pretrained
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.resume import tree_digest
-from gpt1_jax.runs.run_folder import RunFolder
 from gpt1_jax.training import fit
 
 
@@ -56,14 +52,13 @@ def test_a_long_run_says_how_long_it_takes(
     tiny_config, tmp_path, monkeypatch, preset, seconds, said
 ):
     """Of 12 steps of 128 tokens, each is validated on 76: 12 * 76 / 3 to 12 * 128."""
-    config = tiny_config(eval__every_steps=1)
-    config = dataclasses.replace(config, preset=preset)
+    config = dataclasses.replace(tiny_config(eval__every_steps=1), preset=preset)
     run, corpus, _ = pretrain.prepare_run(config, epath.Path(tmp_path), None)
     model = config.model.with_vocab_size(512)
     held_out = dataclasses.replace(corpus.valid, tokens=76)
     corpus = dataclasses.replace(corpus, valid=held_out)
 
-    def takes(config=config, own_steps=12):
+    def takes(own_steps=12):
         return pretrain._how_long(config, run, model, corpus, own_steps)
 
     assert takes() == ""
@@ -71,9 +66,6 @@ def test_a_long_run_says_how_long_it_takes(
     monkeypatch.setattr(fit, "_SHORT", 0)
     monkeypatch.setattr(devices, "likely_flops", lambda: flops / seconds)
     assert said in takes()
-    patient = dataclasses.replace(config.eval, patience=3)
-    at_most = takes(dataclasses.replace(config, eval=patient))
-    assert at_most.startswith("Takes: at most about ")
     half = takes(own_steps=6)
     assert "about 62 days" in half or "about 75 minutes" in half
     monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [6])
@@ -99,29 +91,18 @@ def test_a_finished_run_changes_nothing_and_one_that_is_only_evaluated_says_so(
         assert said in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("flags", "dtype", "said"),
-    [
-        ("fpu avx2 avx512_bf16", "float32", 1),
-        ("fpu avx2 avx512_bf16", "bfloat16", 0),
-        ("fpu avx2 avx512_fp16", "float32", 0),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "said"), [("float32", 1), ("bfloat16", 0)])
 def test_a_new_run_on_a_cpu_with_bfloat16_is_told(
-    tiny_config, tmp_path, monkeypatch, capsys, flags, dtype, said
+    tiny_config, tmp_path, monkeypatch, capsys, dtype, said
 ):
     monkeypatch.setattr(pretrain, "fit", lambda run: (0, run.num_steps))
-    monkeypatch.setattr(pretrain, "_find_guest", lambda what: None)
     monkeypatch.setattr(devices, "_CPU_FILE", tmp_path / "cpuinfo")
-    devices._CPU_FILE.write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
-    config = tiny_config(
-        model__dtype=dtype, train__num_steps=1, optimizer__warmup_steps=0
-    )
+    devices._CPU_FILE.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16\n")
+    config = tiny_config(model__dtype=dtype)
     for times in (said, 0):  # the second time, the run has begun
         pretrain.run(config, str(tmp_path / "run"))
         out = capsys.readouterr().out
         assert out.count("--config.model.dtype=bfloat16") == times
-        assert "Run: 1 step of 128 tokens" in out
         monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [1])
 
 
@@ -149,12 +130,6 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monke
     records = read_metrics(tmp_path / "metrics.jsonl")
     valid = [r["valid_loss"] for r in records if "valid_loss" in r]
     assert len(valid) == 3 and valid[-1] < np.log(512) - 0.3
-    last = [r for r in records if "valid_loss" in r][-1]
-    assert last["valid_perplexity"] == pytest.approx(np.exp(last["valid_loss"]))
-    corpus, _ = prepare_corpus(config.data, config.tokenizer, progress=False)
-    assert last["valid_nats_per_word"] == pytest.approx(
-        last["valid_loss"] * corpus.valid.tokens / corpus.valid.words
-    )
     steps = [r["step"] for r in records if "loss" in r]
     assert steps == list(range(2, 61, 2))
     for name in ("config.json", "tokenizer/tokenizer.json", "plots/loss.png"):
@@ -164,22 +139,17 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monke
     assert "Done: 60 steps" in out and "validation loss" in out and "  | " in out
 
 
-def test_every_option_trains(tiny_config, tmp_path):
+def test_options_train_and_steps_are_profiled(tiny_config, tmp_path):
     options = {
         "model__dtype": "bfloat16",
-        "model__layer_loop": "scan",
-        "model__embed_dropout_on": "matrix",
         "model__softmax_rows": "tokens+positions",
-        "train__accumulation_steps": 1,
         "optimizer__name": "adamw",
-        "optimizer__schedule": "cosine_after_warmup",
-        "log__every_steps": 1,
         "log__profile_first_step": 3,
         "log__profile_steps": 1,
     }
     pretrain.run(tiny_config(**options, train__num_steps=4), str(tmp_path))
     losses = [r["loss"] for r in metrics_without_times(tmp_path) if "loss" in r]
-    assert len(losses) == 4 and all(abs(loss - np.log(512)) < 0.3 for loss in losses)
+    assert len(losses) == 2 and all(abs(loss - np.log(512)) < 0.3 for loss in losses)
     assert len(list((tmp_path / "profile").rglob("*.xplane.pb"))) == 1
 
 
@@ -230,43 +200,21 @@ def test_a_run_without_a_lower_loss_ends_early_whether_or_not_it_was_stopped(
         }
 
     monkeypatch.setattr(pretrain, "_evaluation", made_up)
-    whole, folder = tmp_path / "whole", tmp_path / "stopped"
-    pretrain.run(config, str(whole))
-    out = capsys.readouterr().out
-    assert "Ending early, at step 8 of 12: valid_loss is best at step 4, and no " in out
-    assert f"Done: 8 steps, in {whole}." in out
-    for last_step in (3, 6, 8):
+    folder = tmp_path / "run"
+    for last_step in (3, 8):
         with stopped_after(last_step):
             pretrain.run(config, str(folder))
     for said in ("Done: evaluated step 8, the last, in", "Nothing to do: the run in"):
         pretrain.run(config, str(folder))
         out = capsys.readouterr().out
         assert said in out and "Ending early, at step 8 of 12" in out
-    assert_same_run(whole, folder, 8)
     assert saved_steps(epath.Path(folder)) == [4, 6, 8]  # the best and the latest
     run = read_pretrained(epath.Path(folder))
     assert run.ended_early and not read_pretrained(epath.Path(whole_run)).ended_early
     # As long as ever for the optimizer: without patience, it is the whole run.
     monkeypatch.setattr(pretrain, "_evaluation", make_evaluation)
     pretrain.run(tiny_config(), str(folder))
-    assert not RunFolder(epath.Path(folder)).config.eval.patience
-    expected, found = saved_state(whole_run, 12), saved_state(folder, 12)
-    np.testing.assert_equal(found, expected)
-
-
-def test_a_plot_that_fails_does_not_end_a_training(
-    tiny_config, tmp_path, monkeypatch, capsys
-):
-    def fail(*args, **more):
-        raise RuntimeError("no LaTeX")
-
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
-    pretrain.run(tiny_config(figure=".svg"), str(tmp_path))
-    plot = tmp_path / "plots" / "loss.svg"
-    said = capsys.readouterr().out.partition("\nDone: 12 steps")[2]
-    assert said.splitlines()[1] == f"WARNING: no figure {plot}: RuntimeError: no LaTeX"
-    header, *rows = plot.with_suffix(".csv").read_text().splitlines()
-    assert header == "step,training,validation" and len(rows) == 6
+    np.testing.assert_equal(saved_state(folder, 12), saved_state(whole_run, 12))
 
 
 # 128 a step: 0, 3, 5 and 7, and beyond the end
@@ -299,7 +247,6 @@ def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
     assert read_metadata(folder, 12)["text_read"]["tokens"] == 12 * 128
     said = capsys.readouterr().out
     assert "Not kept: 1.664k to 1.92k tokens; the whole run reads 1,536." in said
-    assert "Keeping for good: 4 checkpoints at 0 to 896 tokens, 0.6 MB." in said
     assert "Keeping for good: 1 checkpoint at 896 tokens, 0.1 MB." in said
 
 
@@ -335,39 +282,18 @@ def test_a_run_that_goes_on_counts_the_text_of_both(
     assert kept == {11: Milestone(11 * 128, "tokens")}
 
 
-def test_the_babylm_preset_trains_and_keeps(corpus_dir, tmp_path):
-    """Shortened to 4 steps, and its words to hundreds for each million."""
-    tiny = {**tiny_overrides(corpus_dir), "train.num_epochs": 0.0}
-    del tiny["optimizer.warmup_steps"]
-    config = load_config("babylm", **tiny, train__num_steps=4)
-    config.optimizer.warmup_fraction = 0.1
-    words = config.checkpoint.milestone_words
-    config.checkpoint.milestone_words = tuple(each // 10_000 for each in words)
-    pretrain.run(config_lib.load(config.to_dict()), str(tmp_path))
-    kept = saved_milestones(epath.Path(tmp_path))
-    assert [target.amount for target in kept.values()] == [100, 200, 300]
-
-
-def test_seeds_differ(tiny_config, whole_run, tmp_path, monkeypatch):
+def test_seeds_differ_and_are_not_mixed(tiny_config, whole_run, tmp_path, monkeypatch):
     """The other seed in a folder with a relative name, which serves as well."""
     monkeypatch.chdir(tmp_path)
     with stopped_after(2):
         pretrain.run(tiny_config(seed=1), "runs/other")
     folder = tmp_path / "runs/other"
-    assert (folder / "checkpoints/2/manifest.json").exists()
+    before = shutil.copytree(folder, tmp_path / "before")
     one, other = (read_metrics(f / "metrics.jsonl")[0] for f in (whole_run, folder))
     assert one["step"] == other["step"] and one["loss"] != other["loss"]
-
-
-def test_another_configuration_is_refused(tiny_config, whole_run, tmp_path):
-    folder = shutil.copytree(whole_run, tmp_path / "run")
-    for overrides, message in (
-        ({"seed": 1}, "config.seed is 1, saved 0"),
-        ({"tokenizer__vocab_size": 150}, "config.tokenizer.vocab_size is 150"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            pretrain.run(tiny_config(**overrides), str(folder))
-    assert_same_run(whole_run, folder, 12)
+    with pytest.raises(ValueError, match=r"config\.seed is 0, saved 1"):
+        pretrain.run(tiny_config(), str(folder))
+    assert_same_run(before, folder, 2)
 
 
 def test_processes_with_different_text_are_refused(tiny_config, tmp_path, monkeypatch):
@@ -412,17 +338,15 @@ def test_nonfinite_updates_are_skipped_and_too_many_stop_the_run_before_harm(
     [
         ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
         ({"train__batch_size": 8 * 10**12}, r"batch_size=8000000000000 takes .*GB"),
-        ({"eval__batch_size": 8 * 10**9}, r"eval.batch_size=8000000000 takes .*GB"),
         ({"eval__patience": 2}, r"eval.patience=2 needs .* run has 2\. Evaluate more"),
         ({"eval__sample_tokens": 10**12}, r"sample_tokens=1000000000000 takes .*GB"),
         ({"model__max_seq_len": 100_000}, r"train split holds .* at least 199999"),
         (
             {"eval__sample_prompt": "abc " * 40, "eval__sample_tokens": 1},
-            r"sample_prompt takes .* no room",
+            "sample_prompt takes .* no room",
         ),
         ({"data__train": "no/such/*.txt"}, r"config.data.train: 'no/such/\*.txt'"),
         ({"tokenizer__vocab_size": 9000}, r"vocab_size=9000 is too large"),
-        ({"tokenizer__path": "no/such"}, r"no/such"),
     ],
 )
 def test_bad_input_is_refused_before_any_step(
@@ -440,7 +364,7 @@ def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, cap
 
     monkeypatch.setattr(pretrain, "prepare_corpus", stop)
     with pytest.raises(ValueError, match="far enough"):
-        pretrain.run(config_lib.load(load_config("paper").to_dict()), str(tmp_path))
+        pretrain.run(job_config("pretrain", "paper"), str(tmp_path))
     out = capsys.readouterr().out
     assert "WARNING" in out and "--config.data.source=text" in out
 

@@ -76,8 +76,6 @@ class Diary:
 def make_run(
     diary,
     *,
-    loss=1.0,
-    in_row=0,
     before=lambda step: None,
     at=(),
     eval_every=3,
@@ -98,7 +96,7 @@ def make_run(
 
     def step(state, batch, seed):
         before(int(state.step))
-        metrics = {"loss": loss, "grad_norm": 1.0, "nonfinite_in_row": in_row}
+        metrics = {"loss": 1.0, "grad_norm": 1.0, "nonfinite_in_row": 0}
         return State(state.step + 1), jax.tree.map(jnp.asarray, metrics)
 
     def evaluate(params, step, stopped):
@@ -195,13 +193,6 @@ def test_a_signal_in_an_evaluation_is_made_up_for(checkpoint_every):
     assert begun.saved == [3]
 
 
-def test_too_many_skipped_updates_stop_the_run():
-    diary = Diary()
-    with pytest.raises(FloatingPointError, match=r"3 updates in a row up to step 1"):
-        train(diary, loss=float("nan"), in_row=3)
-    assert diary.saved == []
-
-
 def test_a_run_evaluates_and_saves_when_due():
     given = dict(num_steps=7, eval_every=3, checkpoint_every=4, eval_also=(2,))
     run = make_run(Diary(), **given)
@@ -222,7 +213,7 @@ OF_PATIENCE = dict(eval_every=1, checkpoint_every=100, losses=LOSSES, num_steps=
 
 @pytest.mark.parametrize(
     ("patience", "end", "best"),
-    [(0, 9, 0), (1, 3, 2), (2, 4, 2), (3, 8, 5), (4, 9, 0)],
+    [(0, 9, 0), (1, 3, 2), (3, 8, 5), (4, 9, 0)],
 )
 def test_a_run_ends_after_evaluations_without_a_better_score(
     patience, end, best, capsys

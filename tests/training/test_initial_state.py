@@ -1,7 +1,6 @@
 """What training starts from: from scratch, from a run, for a task."""
 
 import dataclasses
-import functools
 import re
 import shutil
 
@@ -10,20 +9,17 @@ import numpy as np
 import pytest
 from etils import epath
 from tiny_run import (
+    job_config,
     listing,
-    load_config,
     metrics_without_times,
     saved_state,
-    stop_after,
+    stopped_after,
     tiny_overrides,
 )
-from tiny_tasks import finetune_config
 
-from gpt1_jax import config as config_lib
 from gpt1_jax.config.sections import CheckpointConfig
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.initial_state import resolve_finetuning
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.runs.checkpoint_files import (
     NoCheckpoint,
@@ -37,44 +33,34 @@ from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.training import fit, initial_state
 
 
-def config_from(corpus_dir, origin, **overrides):
-    """The configuration of a tiny run that starts from another one."""
-    usual = {**tiny_overrides(corpus_dir), "init_from": str(origin)}
-    return config_lib.load(load_config(**{**usual, **overrides}).to_dict())
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def from_run(corpus_dir, pretrained):
     """A function from overrides to a configuration that starts from `pretrained`."""
-    return functools.partial(config_from, corpus_dir, pretrained)
-
-
-AFRESH = {
-    "model__num_layers": 3,  # no size but those of its source counts
-    "model__max_seq_len": 24,
-    "model__resid_dropout": 0.3,
-    "tokenizer__vocab_size": 100,
-    "data__valid_fraction": 0.1,
-    "train__num_steps": 4,
-    "optimizer__name": "adamw",
-    "log__every_steps": 1,
-}
+    usual = {**tiny_overrides(corpus_dir), "init_from": str(pretrained)}
+    return lambda **more: job_config("pretrain", "quickstart", **{**usual, **more})
 
 
 def afresh_values(folder):
     """The overrides of the run in that folder; its text is beside it."""
-    return {**AFRESH, "data__train": str(folder.with_name("new.txt"))}
+    return {
+        "data__train": str(folder.with_name("new.txt")),
+        "model__num_layers": 3,  # no size but those of its source counts
+        "model__resid_dropout": 0.3,
+        "tokenizer__vocab_size": 100,
+        "train__num_steps": 4,
+        "optimizer__name": "adamw",
+        "log__every_steps": 1,
+    }
 
 
 @pytest.fixture(scope="session")
-def afresh(corpus_dir, pretrained, made_once):
+def afresh(from_run, made_once):
     """A run of four steps from `pretrained`, with AdamW, on text with other words."""
 
     def make(folder):
         lines = "\n".join(f"bad cafe {n % 7} face the deed." for n in range(600))
         folder.with_name("new.txt").write_text(lines)
-        config = config_from(corpus_dir, pretrained, **afresh_values(folder))
-        pretrain.run(config, str(folder))
+        pretrain.run(from_run(**afresh_values(folder)), str(folder))
 
     return made_once("afresh", make)
 
@@ -122,39 +108,16 @@ def test_weights_go_along_bit_for_bit_and_nothing_else(
     assert listing(pretrained) == before
 
 
-@pytest.mark.parametrize(
-    ("source", "name", "step"),
-    [("pretrained", "released_adam", 12), ("afresh", "adamw", 4)],
-)
-def test_the_optimizer_goes_along_bit_for_bit(
-    from_run, tmp_path, monkeypatch, request, source, name, step
-):
-    origin = request.getfixturevalue(source)
-    config = from_run(
-        init_from=str(origin),
-        init_optimizer=True,
-        optimizer__name=name,
-        optimizer__schedule="cosine_after_warmup",
-        optimizer__final_fraction=0.1,
-        train__num_steps=20,
-    )
-    state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
-    np.testing.assert_equal(state, saved(origin, step))
-    assert state["step"] == step
-
-
 def test_going_on_equals_the_uninterrupted_run_bit_for_bit(
-    from_run, pretrained, tmp_path, monkeypatch, capsys
+    from_run, pretrained, tmp_path, capsys
 ):
     """Stopped and resumed, although its source has been deleted meanwhile."""
     source = shutil.copytree(pretrained, tmp_path / "source")
     continued = {"init_optimizer": True, "step": "8", "eval__sample_tokens": 4}
     config = from_run(init_from=str(source), **continued)
     folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop_after(patch, 10)
-        with pytest.raises(Stopped):
-            pretrain.run(config, str(folder))
+    with stopped_after(10):
+        pretrain.run(config, str(folder))
     out = capsys.readouterr().out
     (tokens,) = re.findall(r"Corpus: ([\d,]+) training", out)
     epochs = 4 * 320 / int(tokens.replace(",", ""))
@@ -172,8 +135,6 @@ def test_going_on_equals_the_uninterrupted_run_bit_for_bit(
     assert [r["step"] for r in found if r["step"] <= 8] == [8]  # its validation loss
     with pytest.raises(ValueError, match=r"init_optimizer is False, saved True"):
         pretrain.run(dataclasses.replace(config, init_optimizer=False), str(folder))
-    with pytest.raises(FileNotFoundError, match="other is not a run folder"):
-        pretrain.run(dataclasses.replace(config, init_from="other"), str(folder))
     for path in (folder / "checkpoints").iterdir():
         path.rename(path.with_name(f"{path.name}.orbax-checkpoint-tmp"))  # killed
     with pytest.raises(FileNotFoundError, match="source is not a run folder"):
@@ -201,18 +162,11 @@ def test_the_schedule_goes_on_at_the_sources_step_and_ends_at_num_steps(
     assert rates(afresh) == pytest.approx({**warmup, **cosine(3, 4)}, rel=1e-4)
 
 
-def test_sizes_and_tokenizer_are_the_sources_on_any_text(
-    pretrained, afresh, finetune_base
-):
-    """And fine-tuning starts from the result."""
+def test_sizes_and_tokenizer_are_the_sources_on_any_text(pretrained, afresh):
     source, run = open_run(str(pretrained)), open_run(str(afresh))
     assert run.model == dataclasses.replace(source.model, resid_dropout=0.3)
     assert run.config.tokenizer.vocab_size == source.tokenizer.vocab_size
     assert run.tokenizer.digest == source.tokenizer.digest
-    config = finetune_config("sst2", {**finetune_base, "init_from": str(afresh)})
-    resolved = resolve_finetuning(config, run)
-    assert (resolved.step, run.step) == ("newest", 4)
-    assert resolved.model.with_sizes(run.model) == resolved.model
 
 
 def test_another_origin_is_refused(from_run, afresh, pretrained, tmp_path):
@@ -282,14 +236,6 @@ def weights_alone(pretrained, tmp_path):
     return folder
 
 
-@pytest.fixture
-def damaged(pretrained, tmp_path):
-    """A run whose newest step has lost a file."""
-    folder = shutil.copytree(pretrained, tmp_path / "damaged")
-    next((folder / "checkpoints/12/state/d").iterdir()).unlink()
-    return folder
-
-
 @pytest.mark.parametrize("step", ["newest", "12"])
 def test_the_next_state_is_taken_if_the_origin_deletes_one_meanwhile(
     from_run, pretrained, tmp_path, monkeypatch, step
@@ -320,7 +266,6 @@ GOES_ON = {"init_optimizer": True}
     ("origin", "overrides", "message"),
     [
         ("no/such/run", {}, "no/such/run is not a run folder"),
-        ("pretrained", {"step": "7"}, r"has no checkpoint of step 7; it has \[8, 12\]"),
         ("pretrained", GOES_ON, r"ends at step 12, .* from step 12 .*above 12"),
         (
             "pretrained",
@@ -330,7 +275,6 @@ GOES_ON = {"init_optimizer": True}
         ("pretrained", {"optimizer__name": "lyon"}, r"'lyon': optax .*has no such"),
         ("weights_alone", GOES_ON, r"weights.* no state .*init_optimizer=True"),
         ("finetuned", GOES_ON, "fine-tuned run, .* its weights alone"),
-        ("damaged", {}, r"12 is damaged.*Other steps there: \[8\]"),
     ],
 )
 def test_what_cannot_be_continued_is_refused_before_the_corpus_is_read(

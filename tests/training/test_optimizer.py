@@ -1,6 +1,5 @@
 """The released Adam rule and its schedules against tables, hands and NumPy."""
 
-import dataclasses
 import os
 
 import jax
@@ -100,31 +99,22 @@ def test_a_constant_schedule_has_no_final_fraction():
         optimizer_config(schedule="constant", final_fraction=0.1)
 
 
-SCHEDULES = ["cosine", "cosine_after_warmup", "linear", "constant"]
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", ["cosine", "cosine_after_warmup", "linear"])
 def test_schedules_begin_at_zero_and_end_at_zero_or_the_final_fraction(name):
     """After the warmup, what falls to 0 without it falls to the fraction."""
 
     def rates(**values):
         config = optimizer_config(schedule=name, learning_rate=1.0, **values)
         schedule = make_schedule(config, 10)
-        found = np.array([float(schedule(t)) for t in range(11)])
-        traced = jax.jit(jax.vmap(schedule))(jnp.arange(11))
-        assert traced.dtype == jnp.float32
-        np.testing.assert_allclose(traced, found, rtol=1e-6, atol=1e-7)
-        return found
+        return np.array([float(schedule(t)) for t in range(11)])
 
     assert rates(warmup_steps=0)[0] == pytest.approx(1.0, rel=1e-6)
     falling = rates(warmup_steps=3)
     assert falling[0] == 0.0 and falling[1:10].min() > 0
-    assert falling.max() <= 1 + 1e-6
-    if name != "constant":
-        assert falling[10] == pytest.approx(0.0, abs=1e-7)
-        with_floor = rates(warmup_steps=3, final_fraction=0.1)
-        assert with_floor[0] == 0.0
-        np.testing.assert_allclose(with_floor[4:], 0.1 + 0.9 * falling[4:], rtol=1e-6)
+    assert falling[10] == pytest.approx(0.0, abs=1e-7)
+    with_floor = rates(warmup_steps=3, final_fraction=0.1)
+    assert with_floor[0] == 0.0
+    np.testing.assert_allclose(with_floor[4:], 0.1 + 0.9 * falling[4:], rtol=1e-6)
 
 
 def updates_of_constant_gradient(optimizer, ndim, num_updates=4):
@@ -252,32 +242,28 @@ def test_make_optimizer_follows_the_released_lines(decay):
         np.testing.assert_allclose(actual[name], expected[name], atol=1e-7, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["released_adam", "adamw"])
-@pytest.mark.parametrize(
-    ("sent", "seen"),
-    [((3.0, 4.0), (0.6, 0.8)), ((0.3, 0.4), (0.3, 0.4))],
-)
-def test_make_optimizer_clips_by_the_global_norm(name, sent, seen):
+def test_make_optimizer_clips_by_the_global_norm():
     """(3, 4) in two tensors becomes (0.6, 0.8); clipped one by one, (1, 1).
 
     In the first update, which has rate 0: parameters stand still, the moments move.
     """
-    optimizer = make_optimizer(optimizer_config(name=name, b1=0.0), 10)
+    optimizer = make_optimizer(optimizer_config(name="adamw", b1=0.0), 10)
     params = {"a": jnp.ones((1, 1)), "b": jnp.ones((1, 1))}
-    grads = {"a": jnp.full((1, 1), sent[0]), "b": jnp.full((1, 1), sent[1])}
+    grads = {"a": jnp.full((1, 1), 3.0), "b": jnp.full((1, 1), 4.0)}
     updates, state = optimizer.update(grads, optimizer.init(params), params)
     assert not updates["a"].any() and not updates["b"].any()
     nodes = jax.tree.leaves(state, is_leaf=lambda node: hasattr(node, "mu"))
     [found] = [node for node in nodes if hasattr(node, "mu")]
-    assert found.mu["a"].item() == pytest.approx(seen[0], rel=1e-6)
-    assert found.mu["b"].item() == pytest.approx(seen[1], rel=1e-6)
-    assert found.nu["b"].item() == pytest.approx(seen[1] ** 2 * 0.001, rel=1e-4)
+    assert found.mu["a"].item() == pytest.approx(0.6, rel=1e-6)
+    assert found.mu["b"].item() == pytest.approx(0.8, rel=1e-6)
 
 
 DECAYED = {  # of an update with rate 1 by a zero gradient, the share of decay * p
     "released_adam": np.sqrt(0.001) / 0.1,
     "adamw": 1.0,
-    "sgd": 1.0,  # which has no decay of its own
+    "contrib.muon": 1.0,
+    "novograd": 1.0,  # whose own has no mask
+    "sgd": 1.0,  # which has none of its own
 }
 
 
@@ -296,8 +282,7 @@ def test_make_optimizer_decays_matrices_only(name, tiny_model_config):
         np.testing.assert_allclose(update, expected, rtol=1e-5, err_msg=str(path))
 
 
-@pytest.mark.parametrize("b1", [0.0, 0.9])
-@pytest.mark.parametrize("b2", [0.0, 0.999, 0.99999])
+@pytest.mark.parametrize(("b1", "b2"), [(0.0, 0.999), (0.9, 0.0), (0.9, 0.99999)])
 def test_released_adam_works_with_any_beta(b1, b2):
     """A first step without decay has size rate * c * (1-b1) g / sqrt((1-b2) g^2).
 
@@ -310,51 +295,24 @@ def test_released_adam_works_with_any_beta(b1, b2):
     assert rows[0][0] == pytest.approx(-0.5, rel=1e-6)
 
 
-MATRIX_AND_VECTOR = {
-    "w": np.arange(1, 7, dtype=np.float32).reshape(2, 3),
-    "b": np.ones(3, np.float32),
-}
-
-
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        *(("lion", ""), ("lion", "mu_dtype=bfloat16"), ("sgd", "")),
-        *(("sgd", "momentum=0.9,nesterov=True"), ("rmsprop", "centered=True")),
-        *(("adafactor", "min_dim_size_to_factor=2"), ("adagrad", ""), ("lamb", "")),
-        *(("nadamw", ""), ("novograd", ""), ("adamw", "nesterov=True")),
-        ("contrib.muon", "ns_steps=3"),
+        *(("lion", ""), ("sgd", "momentum=0.9,nesterov=True"), ("lamb", "")),
+        *(("adafactor", "min_dim_size_to_factor=2"), ("contrib.muon", "ns_steps=3")),
     ],
 )
 def test_any_optimizer_of_optax_trains(name, arguments):
-    """Its first update has rate 0; it goes downhill and decays only matrices."""
+    """Its first update has rate 0; then it goes downhill."""
     config = optimizer_config(name=name, arguments=arguments, weight_decay=0.0)
-    decaying = dataclasses.replace(config, weight_decay=0.5)
-    plain, decayed = (updates_of(each, 5) for each in (config, decaying))
-    assert not plain[0]["w"].any() and not decayed[0]["w"].any()
-    assert all((u["w"] < 0).all() and (u["b"] < 0).all() for u in plain[1:])
-    np.testing.assert_array_equal(plain[1]["b"], decayed[1]["b"])
-    assert (plain[1]["w"] != decayed[1]["w"]).any()
-
-
-def updates_of(config, number):
-    """Updates under gradients of 0.1, after a step that is not finite."""
     optimizer = make_optimizer(config, 10)
-    grads = jax.tree.map(lambda p: np.full_like(p, 0.1), MATRIX_AND_VECTOR)
-    init, update = jax.jit(optimizer.init), jax.jit(optimizer.update)
-
-    def step(state, finite):
-        return update(grads, state, MATRIX_AND_VECTOR, finite=np.bool_(finite))
-
-    state = init(MATRIX_AND_VECTOR)
-    nothing, same = step(state, finite=False)
-    assert not any(leaf.any() for leaf in jax.tree.leaves(nothing))
-    jax.tree.map(np.testing.assert_array_equal, same, state)
-    found = []
-    for _ in range(number):
-        updates, state = step(state, finite=True)
-        found.append(jax.device_get(updates))
-    return found
+    matrix = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    params = {"w": matrix, "b": np.ones(3, np.float32)}
+    grads = jax.tree.map(lambda p: np.full_like(p, 0.1), params)
+    state, update = optimizer.init(params), jax.jit(optimizer.update)
+    for number in range(5):
+        updates, state = update(grads, state, params)
+        assert all(((u < 0) if number else (u == 0)).all() for u in updates.values())
 
 
 def test_keys_and_arguments_reach_an_optimizer():
@@ -374,25 +332,14 @@ NO_TRAINING = "does not train here"
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        (
-            "lyon",
-            "",
-            f"='lyon': .*{NO_FUNCTION}; choose another, such as released_adam",
-        ),
-        *((name, "", NO_FUNCTION) for name in ("clip", "scale_by_adam", "contrib")),
+        ("lyon", "", f"='lyon': .*{NO_FUNCTION}; choose another, such as released_"),
         *((name, "", NO_FUNCTION) for name in ("freeze_all", "_src.alias.sgd")),
-        *((f"{place}os.system", "", NO_FUNCTION) for place in ("", "contrib.")),
-        ("contrib..os.system", "", NO_FUNCTION),
-        ("Schedule", "", f"='Schedule' .*{NO_TRAINING}"),
+        *((name, "", NO_FUNCTION) for name in ("contrib", "contrib.os.system")),
         ("contrib.schedule_free_sgd", "", "other parameters than those to evaluate"),
         ("sgd", "momentun=0.9", "='sgd' .*unexpected keyword argument 'momentun'"),
         ("lion", "mask=None", r"lion\(\) got multiple values .*'mask'"),
-        ("sign_sgd", "beta=1", "unexpected keyword argument 'beta'"),
         ("sgd", "momentum=(1,2)", rf"arguments='momentum=\(1,2\)' {NO_TRAINING}"),
-        ("lion", "mu_dtype=no", f"{NO_TRAINING}.*TypeError"),
         ("contrib.dpsgd", "", "missing .*'l2_norm_clip', 'noise_multiplier', and 'se"),
-        ("lbfgs", "", f"{NO_TRAINING}.*'value_fn'"),
-        ("contrib.sophia", "", f"{NO_TRAINING}.*obj_fn"),
         ("sm3", "", f"{NO_TRAINING}.*optax [0-9.]+.*choose another, such as"),
     ],
 )
