@@ -14,7 +14,7 @@ spec = importlib.util.spec_from_file_location(
 )
 make_configuration = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(make_configuration)
-# Two tests describe the keys of all jobs, which takes seconds.
+# Tests describe the keys of all jobs, which takes seconds.
 described = make_configuration.describe_keys = functools.cache(describe_keys)
 
 
@@ -22,6 +22,30 @@ described = make_configuration.describe_keys = functools.cache(describe_keys)
 def test_every_key_has_a_comment(job):
     keys = described(JOBS[job].config_class())
     assert [each.key.name for each in keys if not each.comment] == []
+
+
+def taken():
+    """What each key takes in the jobs that have it, by its name."""
+    values: dict[str, set[str]] = {}
+    for job in JOBS:
+        for each in described(JOBS[job].config_class()):
+            values.setdefault(each.key.name, set()).add(each.values)
+    return values
+
+
+def test_a_key_takes_the_same_in_every_job():
+    """The page explains it once."""
+    assert {name for name, values in taken().items() if len(values) > 1} == {
+        *("data.dir", "data.source", "figure", "init_from", "input", "output", "tasks")
+    }
+
+
+def test_every_number_has_limits_but_for_those_of_saved_steps():
+    assert {
+        name
+        for name, values in taken().items()
+        if any("number" in each and "must" not in each for each in values)
+    } == {"eval.first_epoch_steps", "steps"}
 
 
 def test_the_page_of_keys_is_that_of_the_fields():
