@@ -327,13 +327,3 @@ def test_gpt1_forgets_chunks_before_they_take_much_memory(by_character, monkeypa
         text = " ".join(f"w{number} 'em, ''x" for number in range(start, start + 30))
         assert by_character.encode(text) == by_character.encode_plainly(text)
     assert len(by_character._ids) < 100
-
-
-def test_gpt1_does_not_split_known_chunks_again(by_character):
-    text = "“I do n’t know,” she said; ‘but he’ll — perhaps — come.’\n" * 500
-    times = []
-    for encode in (by_character.encode_plainly, by_character.encode):
-        began = time.process_time()
-        encode(text)
-        times.append(time.process_time() - began)
-    assert times[0] > 4 * times[1]  # 30 times when it was written

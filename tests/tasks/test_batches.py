@@ -306,16 +306,6 @@ def test_real_indices_list_the_tokens_of_each_group(devices, parts, groups, indi
     assert listed.tolist() == indices and listed.dtype == np.int32
 
 
-def test_groups_hold_the_sequences_of_their_rows():
-    batch = np.arange(16).reshape(8, 2)
-    assert lengths_by_group(batch, devices=2, parts=2).tolist() == [
-        [0, 1, 4, 5],
-        [2, 3, 6, 7],
-        [8, 9, 12, 13],
-        [10, 11, 14, 15],
-    ]
-
-
 @few
 @given(
     most=st.integers(1, 12),
