@@ -332,15 +332,6 @@ def test_sizes_hold_every_batch_and_more_of_them_compute_less(most, tokens, seed
         assert computed(sizes) + tokens <= computed(fewer)
 
 
-def test_a_short_run_has_one_size_for_each_length():
-    """Others would save less than compiling them takes."""
-    seq_lens, real = np.array([32] * 9 + [64]), np.arange(100, 200, 10)
-    assert choose_sizes(seq_lens, real, 8, 16, 4000) == {32: [184], 64: [192]}
-    long = choose_sizes(np.tile(seq_lens, 50), np.tile(real, 50), 8, 16, 4000)
-    assert long[64] == [192]
-    assert len(long[32]) > 1
-
-
 @few
 @given(count=st.integers(1, 70), longest=st.integers(1, 512), seed=st.integers(0, 99))
 def test_bands_hold_the_sequences_and_compute_less(count, longest, seed):

@@ -48,18 +48,6 @@ def training_file(tmp_path):
     return make
 
 
-@pytest.fixture
-def csv_file(tmp_path):
-    """`csv_file(text)`: a training file of CSV; its path."""
-
-    def make(text):
-        path = tmp_path / "train.csv"
-        path.write_text(text)
-        return path
-
-    return make
-
-
 def only_task(train="", **overrides):
     (task,), _ = select_tasks(custom_config(train, **overrides))
     return task
@@ -172,8 +160,8 @@ def test_a_run_with_metrics_that_no_longer_fit_is_opened_but_not_trained():
         find_task(stranger)
 
 
-def test_a_template_makes_texts_of_any_number_of_columns(csv_file):
-    path = csv_file("a,b,the author,label\nwhy,because,Poe,yes\n,b,c,no\n")
+def test_a_template_makes_texts_of_any_number_of_columns(write):
+    path = write("train.csv", "a,b,the author,label\nwhy,because,Poe,yes\n,b,c,no\n")
     both = template("{a}, by {the author} {{sic}} ||| {b}; {a}?")
     task = only_task(path, **both)
     columns = ("a", "the author", "b")
@@ -304,8 +292,8 @@ def test_columns_of_choices_name_the_labels():
 # --- rows as people have them ---------------------------------------------------
 
 
-def test_blanks_around_columns_and_labels_mean_nothing(csv_file):
-    path = csv_file("gold , text\n pos, one\npos ,two\nneg, three\n")
+def test_blanks_around_columns_and_labels_mean_nothing(write):
+    path = write("train.csv", "gold , text\n pos, one\npos ,two\nneg, three\n")
     task = only_task(path, text=("text",), label=" gold ", labels=())
     assert task.target.labels == ("neg", "pos")
     assert numbers_of(load_own(task, path)) == [1, 1, 0]
@@ -328,8 +316,8 @@ def test_empty_rows_are_refused_by_line_or_passed_over(tmp_path, caplog, cell):
 
 
 @pytest.mark.parametrize("how", [template("{a} by {b}"), {"text": ("a", "b")}])
-def test_one_empty_column_of_several_is_an_empty_piece(csv_file, how):
-    path = csv_file("a,b,label\n,Poe,no\nRaven,,yes\n,,no\n")
+def test_one_empty_column_of_several_is_an_empty_piece(write, how):
+    path = write("train.csv", "a,b,label\n,Poe,no\nRaven,,yes\n,,no\n")
     task = only_task(path, **how)
     with pytest.raises(UserError, match=r"csv:4: the texts in columns a, b are all em"):
         load_own(task, path)
