@@ -33,6 +33,11 @@ def test_a_compressed_file_is_known_by_its_content(write, standard_input, compre
         assert file.read().decode() == TEXT
 
 
+def test_a_git_lfs_pointer_is_called_that(write, lfs_pointer):
+    with pytest.raises(UserError, match=r"a\.txt is a Git LFS pointer, .*pull"):
+        list(read_plain_text(write("a.txt", lfs_pointer)))
+
+
 def test_frames_that_follow_each_other_are_one_text(write):
     skipped = b"P*M\x18\4\0\0\0size"  # as pzstd writes
     frames = zstd.compress(b"one ") + zstd.compress(b"two\n")
