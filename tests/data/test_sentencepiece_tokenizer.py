@@ -1,4 +1,4 @@
-"""The trained tokenizer: no character lost, newlines, training, other models."""
+"""The trained tokenizer: no character lost, newlines, training."""
 
 import re
 import string
