@@ -1,8 +1,5 @@
 """Progress where there is no terminal."""
 
-import pytest
-
-from gpt1_jax.data import progress
 from gpt1_jax.data.progress import Bar
 
 
@@ -28,15 +25,3 @@ def test_lines_come_now_and_then(capsys):
         "tokenise: 110MB of 80.0MB, 00:00 left.",
     ]
     assert not captured.out
-
-
-@pytest.mark.parametrize(
-    ("terminal", "term", "without"),
-    [(True, "xterm", False), (True, "dumb", True), (False, "xterm", True)],
-)
-def test_bars_need_a_terminal_that_moves_its_cursor(
-    monkeypatch, terminal, term, without
-):
-    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: terminal, raising=False)
-    monkeypatch.setenv("TERM", term)
-    assert progress.without_bars() is without

@@ -53,10 +53,6 @@ def numpy_array(path, ids, dtype=np.int64):
     np.save(path.with_suffix(".npy"), np.array(ids, dtype))
 
 
-def big_endian_array(path, ids):
-    numpy_array(path, ids, ">u2")
-
-
 def llm_c(path, ids):
     head = np.zeros(256, np.int32)
     head[:3] = 20240520, 1, len(ids)
@@ -77,7 +73,7 @@ def wide_datatrove(path, ids):
     datatrove(path, ids, width=4)
 
 
-FORMATS = [nanogpt, numpy_array, big_endian_array, llm_c, datatrove, wide_datatrove]
+FORMATS = [nanogpt, numpy_array, llm_c, datatrove, wide_datatrove]
 
 
 @pytest.mark.parametrize("write", FORMATS)

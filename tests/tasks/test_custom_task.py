@@ -419,18 +419,6 @@ def described(train, dev=(0, 0, 1), **custom):
     return describe_rows(task, config.data, splits)
 
 
-def test_labels_are_shown_with_their_counts():
-    assert described([0] * 1200 + [1] * 20, positive="no") == [
-        "Labels, training + dev: 'no' 1,200 + 2, 'yes' 20 + 1. F1 is of 'no' "
-        "(--config.custom.positive)."
-    ]
-    several = described([(0, 1), (1,)] * 10 + [()], dev=[()], head="multilabel")
-    assert several == [
-        "Labels, training + dev: 'no' 10 + 0, 'yes' 20 + 0. Without any: 1 + 1."
-    ]
-    assert described([1.0], [2.0], labels=(), score_range=(0.0, 5.0)) == []
-
-
 @pytest.mark.parametrize(
     ("labels", "counts", "warning"),
     [
