@@ -69,18 +69,3 @@ def test_docstrings_are_the_prose_of_a_source_file(tmp_path):
     for content in (b"def broken(:", b"'''caf\xe9'''", b"x = '\0'"):
         file.write_bytes(content)
         assert builtin._docstrings(file) == []
-
-
-def test_unwrap_gives_a_line_for_each_paragraph():
-    text = """Title
-        -----
-        A paragraph over
-        two lines.
-
-            code = sample()
-
-        >>> more(code)
-
-        The end.
-        """
-    assert builtin.unwrap(text) == "Title A paragraph over two lines.\nThe end."

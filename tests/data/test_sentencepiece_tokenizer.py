@@ -1,12 +1,10 @@
-"""The trained tokenizer: no character lost, newlines, training, other models."""
+"""The trained tokenizer: no character lost, newlines, training."""
 
-import io
 import re
 import string
 import unicodedata
 
 import pytest
-import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -78,39 +76,6 @@ def test_sentencepiece_decode_gives_any_normalized_text_back(
     lines = (tokenizer._processor.normalize(line) for line in text.split("\n"))
     normalized = (line.replace("\u2581", " ").rstrip(" ") for line in lines)
     assert tokenizer.decode(ids) == "\n".join(normalized)
-
-
-def test_sentencepiece_bytes_cost_known_text_nothing(make_text):
-    """With 256 entries more, known text is cut as it was without the bytes."""
-    lines = make_text(4000).splitlines()
-    without = SentencePieceTokenizer(model_without_bytes(lines, 180))
-    tokenizer = SentencePieceTokenizer.train(lines, 180 + 256 + 42)
-    assert len(tokenizer.encode(make_text(500))) == len(without.encode(make_text(500)))
-
-
-def model_without_bytes(lines: list[str], vocab_size: int) -> bytes:
-    """A model trained elsewhere, without bytes or required symbols."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model,
-        model_type="bpe", vocab_size=vocab_size,
-        unk_id=0, bos_id=-1, eos_id=-1, pad_id=-1, user_defined_symbols=["\n"],
-        treat_whitespace_as_suffix=True, normalization_rule_name="nmt_nfkc_cf",
-        minloglevel=2,
-    )  # fmt: skip
-    return model.getvalue()
-
-
-def test_a_model_without_bytes_makes_rare_characters_unknown(tmp_path, make_text):
-    model = model_without_bytes(make_text(4000).splitlines(), 180)
-    trained = SentencePieceTokenizer(model)
-    trained.save(tmp_path / "saved")
-    tokenizer = load_tokenizer(tmp_path / "saved")
-    assert (tokenizer.digest, tokenizer.vocab_size) == (trained.digest, 180)
-    text = "the quick brown fox\njumps"
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    ids = tokenizer.encode("the 日 fox")
-    assert (ids[1], ids.count(0)) == (0, 1)
 
 
 @few

@@ -85,32 +85,6 @@ def test_load_finds_a_changed_bit_in_any_shard(corpus_folder, name, at):
     assert f"Remove {corpus_folder}" in str(e.value)
 
 
-@pytest.mark.parametrize("fraction", [0.001, 0.25, 0.9, 1.0])
-def test_the_counts_of_a_held_out_tail_are_counted(tmp_path, fraction):
-    """Here each token is a word of as many letters as its id has."""
-
-    def decode(ids):
-        return " ".join("a" * number for number in ids)
-
-    random = np.random.default_rng(0)
-    added = [random.integers(1, 9, size) for size in (300, 1, 500, 0, 199)]
-    writer = CorpusWriter(tmp_path, "", np.dtype("<u2"))
-    for ids in added:
-        text = decode(ids)
-        writer.add("train", ids, len(text.split()), len(text.encode()) + 1)
-    writer.hold_out_tail(fraction, decode)
-    train, valid = writer.counts("train"), writer.counts("valid")
-    assert valid.tokens == min(round(1000 * fraction), 999)
-    assert (train.words, valid.words) == (train.tokens, valid.tokens)
-    assert train.bytes + valid.bytes == sum(sum(ids) + len(ids) for ids in added) + 1
-    writer.finish({"train": 1, "valid": 1}, {}, {}, [])
-    corpus = open_corpus(tmp_path)
-    both = [TokenReader(corpus, name).read(0, 1000) for name in ("train", "valid")]
-    assert np.concatenate(both).tolist() == np.concatenate(added).tolist()
-    letters = sum(both[1].tolist())
-    assert valid.bytes == pytest.approx(letters + len(both[1]), abs=2)
-
-
 def test_load_finds_any_change_of_the_record(corpus_folder, monkeypatch):
     monkeypatch.setattr(shards, "SHARD_TOKENS", 1000)
     write_corpus(corpus_folder)  # with fewer checksums to change

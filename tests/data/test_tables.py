@@ -1,8 +1,6 @@
 """Rows are written one by one; files appear whole or not at all."""
 
 import csv
-import datetime
-import decimal
 import io
 import json
 import math
@@ -161,15 +159,6 @@ def test_memory_does_not_grow_with_the_file(path):
     assert many < few + 10 * rows.nbytes
 
 
-def test_an_array_may_have_any_name(tmp_path):
-    path = tmp_path / "out.npz"
-    with open_arrays(path, {}) as file:
-        for name in ("words/second", "../words"):
-            file.append(name, np.arange(2))
-    assert read_file(path)[1].keys() == {"words/second", "../words"}
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_without_h5py_there_is_another_format(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     check_library(tmp_path / "out.npz")
@@ -214,15 +203,6 @@ def test_an_own_table_of_text_has_empty_cells_and_labels_with_bars(tmp_path):
         ]
     write_own_table(path.with_suffix(".tsv"), {"a\tb": ['"x\ty\n'], "c": [3]}, ".tsv")
     assert path.with_suffix(".tsv").read_text() == 'a b\tc\n"x y \t3\n'
-
-
-def test_numbers_and_dates_of_parquet_are_json(tmp_path):
-    path = epath.Path(tmp_path) / "a.jsonl"
-    columns = {"a": [decimal.Decimal("-1.50")], "b": [datetime.date(2018, 6, 11)]}
-    write_own_table(path, columns, ".jsonl")
-    assert path.read_text() == '{"a": -1.5, "b": "2018-06-11"}\n'
-    write_own_table(path.with_suffix(".csv"), columns, ".csv")
-    assert path.with_suffix(".csv").read_text() == "a,b\n-1.50,2018-06-11\n"
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])

@@ -47,7 +47,6 @@ def test_the_name_says_the_format_and_cells_are_the_same_text(tmp_path, name):
     ("name", "message"),
     [
         ("a.jsonl.ZST", "a.jsonl.ZST, compressed by zstd, needs"),
-        ("a.txt.zst", "a.txt.zst, compressed by zstd, needs"),
         ("a.parquet", "a Parquet file needs"),
     ],
 )
@@ -119,20 +118,13 @@ def test_nothing_is_held_out_of_files_beside_those_for_validation(stories, write
 def test_separated_documents_are_held_out_of_a_prepared_corpus_and_its_tokenizer(
     stories, prepare, tmp_path, monkeypatch
 ):
-    """The file is read twice: to train the tokenizer, and to encode both splits."""
     given, train = [], SentencePieceTokenizer.train
-    opened, read = [], named_texts.read_plain_text
 
     def note(lines, *arguments):
         given.extend(lines)
         return train(given, *arguments)
 
-    def note_opened(path, **how):
-        opened.append(str(path))
-        return read(path, **how)
-
     monkeypatch.setattr(SentencePieceTokenizer, "train", note)
-    monkeypatch.setattr(named_texts, "read_plain_text", note_opened)
     file = str(tmp_path / "stories.txt")
     how = {"train": file, "document_separator": MARK}
     corpus, tokenizer = prepare({"vocab_size": 360}, **how)
@@ -146,7 +138,6 @@ def test_separated_documents_are_held_out_of_a_prepared_corpus_and_its_tokenizer
     assert sorted(map(int, told[0] + told[1])) == list(range(len(STORIES)))
     assert 20 < corpus.valid.documents < 60
     assert re.findall(r"Story (\d+)", " ".join(given)) == told[0]
-    assert opened == [file] * 2
 
 
 def test_a_mark_is_in_one_of_several_files_or_is_refused(stories, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpt1_jax.data.named_texts import NamedText
-from gpt1_jax.data.tfds import find_text, open_dataset, shared_rows, tfds_texts
+from gpt1_jax.data.tfds import find_text, open_dataset, tfds_texts
 from gpt1_jax.errors import UserError
 
 KEY = "config.data.train"
@@ -168,20 +168,6 @@ def test_open_dataset_says_that_it_prepares_what_is_not(tmp_path, monkeypatch):
         assert [row["text"].decode() for row in opened.rows] == ROWS[1:2]
     (line,) = said
     assert "gpt1_rows is not prepared" in line and str(tmp_path) in line
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "shared"),
-    [
-        ("train", "test", 0),
-        ("train[:3]", "train[3:]", 0),
-        ("train[:3]", "train[2:]", 1),
-        ("train[4:]+test", "test", 2),
-    ],
-)
-def test_shared_rows_are_those_in_both_splits(tfds_dir, one, other, shared):
-    specs = (f"gpt1_rows:{split}" for split in (one, other))
-    assert shared_rows(*specs, str(tfds_dir)) == shared
 
 
 def test_rows_that_are_named_for_both_splits_are_refused(

@@ -53,10 +53,6 @@ def numpy_array(path, ids, dtype=np.int64):
     np.save(path.with_suffix(".npy"), np.array(ids, dtype))
 
 
-def big_endian_array(path, ids):
-    numpy_array(path, ids, ">u2")
-
-
 def llm_c(path, ids):
     head = np.zeros(256, np.int32)
     head[:3] = 20240520, 1, len(ids)
@@ -77,7 +73,7 @@ def wide_datatrove(path, ids):
     datatrove(path, ids, width=4)
 
 
-FORMATS = [nanogpt, numpy_array, big_endian_array, llm_c, datatrove, wide_datatrove]
+FORMATS = [nanogpt, numpy_array, llm_c, datatrove, wide_datatrove]
 
 
 @pytest.mark.parametrize("write", FORMATS)
@@ -151,11 +147,6 @@ def test_a_run_shows_how_the_first_file_begins(rules, data_config, tmp_path):
         document.check(tokenizer)
     (line,) = shown
     assert line.startswith(f"{tmp_path / 'a.bin'} begins: 'the quick brown fox\\njumps")
-    for ids in ([3], [0] * 20, [1, 0] * 3):  # too few, or blank, to be halves of others
-        nanogpt(tmp_path / "few", ids)
-        document = document_of(tmp_path / "few.bin")
-        document.check(tokenizer)
-        assert document.length == len(ids)
 
 
 def made(content):
@@ -188,7 +179,6 @@ def both_splits(folder):
 
 HIGH = [1] * 500 + [300, 1]
 NOTELESS = {".ds": b"\1\0", ".ds.metadata": b"gpt2"}
-NOTELESS = {".ds": b"\1\0", ".ds.metadata": b"gpt2"}
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"
 REFUSED = [
     (lambda f: nanogpt(f / "a", HIGH), "from 1 to 300, but the tokenizer's .* to 299"),
@@ -199,10 +189,8 @@ REFUSED = [
     ),
     (made({".bin": b"\1\0\2"}), "holds 3 bytes, not the 4 of 2 ids of 2 bytes: it is"),
     (made({".npy": b"\x93NUMPY\1\0\x76\0{'descr'"}), "is a damaged .npy file"),
-    (made({".npy": b"\x93NUMPY\7\0\x76\0{}"}), "is a damaged .npy file"),
     (cut(numpy_array, ".npy", 8), "holds 920 bytes, not the 928 of 100 ids of 8"),
     (array(np.zeros((3, 4), np.int32)), r"int32 of shape \(3, 4\); expected whole num"),
-    (array(np.array([{}])), r"an array of object of shape \(1,\)"),
     (cut(llm_c, ".bin", 2), "holds 1,222 bytes, not the 1,224 of 100 ids"),
     (cut(datatrove, ".ds", 1), "holds 199 bytes, not the 200 of 100 ids"),
     (made(NOTELESS), r"a.ds.metadata does not begin with NAME\|2 or NAME\|4"),

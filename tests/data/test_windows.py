@@ -164,13 +164,6 @@ def test_check_long_enough_asks_for_a_window_or_a_prediction(split, seq_len, nee
         check_long_enough(split, needed - 1, seq_len)
 
 
-@pytest.mark.parametrize("num_windows", [1, 4])
-def test_windows_per_epoch_fit_at_any_offset(num_windows):
-    needed = (num_windows + 1) * SEQ_LEN - 1
-    assert windows_per_epoch(needed, SEQ_LEN) == num_windows
-    assert windows_per_epoch(needed - 1, SEQ_LEN) == num_windows - 1
-
-
 @pytest.mark.parametrize("first_step", [0, 5, 50])
 def test_read_ahead_from_a_step_equals_skipping_to_it(first_step):
     """Its state is the next step, whatever has been read ahead."""

@@ -1,8 +1,6 @@
 """Words keep their places; windows hold each word once, after its context; files."""
 
-import collections
 import itertools
-import json
 
 import pytest
 from hypothesis import example, given, settings
@@ -83,19 +81,9 @@ def test_the_tokens_of_words_are_those_of_their_line(prose_tokenizer, chosen):
 
 
 def test_more_context_words_than_fit_are_as_many_as_fit():
-    """And take no longer: the words before a window are forgotten."""
     text = " ".join(str(1 + number % 9) for number in range(200))
     most = read(text, num_words=6)
     assert read(text, num_words=10**6) == most[:6] + read(text, num_words=7)[6:]
-
-    class Deque(collections.deque):
-        def append(self, item):
-            super().append(item)
-            assert len(self) <= 7
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("collections.deque", Deque)
-        assert len(read(text, num_words=10**6)) == 200
 
 
 def test_windows_hold_each_word_once_after_its_context():
@@ -211,20 +199,6 @@ def test_it_stays_with_the_word_inside_one_token():
     assert parts(tokenizer, '("Mr."),') == ['("', "Mr.", '"),']
 
 
-anything = st.text(
-    st.characters(exclude_categories=["Z", "Cs", "Cc"]), min_size=1, max_size=8
-)
-
-
-@given(anything | st.text(st.sampled_from("ab.,'\"—…“é"), min_size=1))
-def test_the_parts_of_any_word_are_the_word(prose_tokenizer, text):
-    for word in split_words(prose_tokenizer, [Word(word=text)]):
-        found = list(punctuation_apart(prose_tokenizer, word))
-        assert "".join(part.word for part in found) == word.word
-        assert [i for part in found for i in part.ids] == list(word.ids)
-        assert [part.start for part in found[1:]] == [p.end for p in found[:-1]]
-
-
 @pytest.mark.parametrize(
     "sentences",
     [
@@ -290,13 +264,6 @@ def test_rows_keep_their_cells(write, name):
     assert {row.line for row in read_column(source, "word")} == {1}  # one text
 
 
-def test_a_text_without_a_name_is_not_the_text_none(write):
-    rows = [{"word": "a", "item": item} for item in (None, "", "None")]
-    content = "".join(json.dumps(row) + "\n" for row in rows)
-    found = read_column(write("a.jsonl", content), "word", "item")
-    assert [row.line for row in found] == [1, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -344,11 +311,3 @@ def test_words_know_where_they_stand(prose_tokenizer):
     assert [p.word for p in found] == text.split()
     encode = prose_tokenizer.encode
     assert [list(p.ids) for p in found] == [encode(w.lower()) for w in text.split()]
-
-
-def test_punctuation_may_stand_apart(prose_tokenizer):
-    text = '"It was," he said.'
-    found = list(words_in_sentences(prose_tokenizer, lines_of(text, ""), apart=True))
-    assert [p.word for p in found] == ['"', "It", "was", ',"', "he", "said", "."]
-    assert [text[p.start : p.end] for p in found] == [p.word for p in found]
-    assert [p.position for p in found] == [1, 2, 3, 4, 5, 6, 7]

@@ -306,16 +306,6 @@ def test_real_indices_list_the_tokens_of_each_group(devices, parts, groups, indi
     assert listed.tolist() == indices and listed.dtype == np.int32
 
 
-def test_groups_hold_the_sequences_of_their_rows():
-    batch = np.arange(16).reshape(8, 2)
-    assert lengths_by_group(batch, devices=2, parts=2).tolist() == [
-        [0, 1, 4, 5],
-        [2, 3, 6, 7],
-        [8, 9, 12, 13],
-        [10, 11, 14, 15],
-    ]
-
-
 @few
 @given(
     most=st.integers(1, 12),
@@ -340,15 +330,6 @@ def test_sizes_hold_every_batch_and_more_of_them_compute_less(most, tokens, seed
     fewer = choose_sizes(seq_lens, real, 32, sum(map(len, sizes.values())) - 1, tokens)
     if fewer != sizes:
         assert computed(sizes) + tokens <= computed(fewer)
-
-
-def test_a_short_run_has_one_size_for_each_length():
-    """Others would save less than compiling them takes."""
-    seq_lens, real = np.array([32] * 9 + [64]), np.arange(100, 200, 10)
-    assert choose_sizes(seq_lens, real, 8, 16, 4000) == {32: [184], 64: [192]}
-    long = choose_sizes(np.tile(seq_lens, 50), np.tile(real, 50), 8, 16, 4000)
-    assert long[64] == [192]
-    assert len(long[32]) > 1
 
 
 @few

@@ -48,18 +48,6 @@ def training_file(tmp_path):
     return make
 
 
-@pytest.fixture
-def csv_file(tmp_path):
-    """`csv_file(text)`: a training file of CSV; its path."""
-
-    def make(text):
-        path = tmp_path / "train.csv"
-        path.write_text(text)
-        return path
-
-    return make
-
-
 def only_task(train="", **overrides):
     (task,), _ = select_tasks(custom_config(train, **overrides))
     return task
@@ -117,31 +105,24 @@ SCORES = dict(score_range=(0.0, 5.0), labels=())
         (dict(head=""), "--config.custom.head: classification, multilabel, s"),
         (dict(text=()), r"text=\(\) names 0 columns; .*'classification' takes 1 or 2"),
         (dict(text=(*"abc",)), r"3 columns; .* 1 or 2\. Of more .*template='\{A\} \{B"),
-        (dict(head="similarity", text=("a",)), "'similarity' takes 2"),
         (dict(label="b"), r"label='b' is also a column of the text, .* leave it out"),
         (dict(template="{c}"), r"template='\{c\}' does not go with .*text=\('a', 'b'"),
         (template("{a}", head="similarity"), "makes 1 texts; .*'similarity' takes 2"),
         (template("{label}", labels=()), "label='label' is also a column"),
         (template("{a} so {b"), r"cannot be read \(expected '\}' before end.* double"),
         (template("a ||| {b}"), "each text needs a column in braces"),
-        (template("{a} {}"), "each text needs a column in braces"),
         (template("{a.b}"), "each text needs a column in braces, by its name alone"),
-        (template("{a:>9}"), "each text needs a column in braces, by its name alone"),
         (template("{a!r}"), "each text needs a column in braces, by its name alone"),
         (dict(choices=("c", "d")), r"choices=\('c', 'd'\) does not go with the head"),
-        (dict(head="multiple_choice"), r"choices=\(\) does not go with the head"),
         (dict(labels=("yes",)), r"labels=\('yes',\): there must be at least two"),
         (CHOICES | {"choices": (*"cde",)}, "labels=.* must name each of .*'c', 'd'"),
         (CHOICES | SCORES, "score_range=.* does not go with the head 'multiple_cho"),
-        (SCORES | {"head": "multilabel"}, r"does not go with the head 'multilabel'"),
         (SCORES | {"score_range": (0.0, 1e6)}, r"config\.head\.score_loss=regression"),
         (SCORES | {"calibrate": True}, "calibrate=True is for the pro"),
         (dict(positive="maybe"), "'maybe' is none of the labels 'no' and 'yes'"),
         (dict(positive="a", labels=(*"abc",)), "positive='a' is for a classification"),
-        (dict(positive="no", head="multilabel"), "positive='no' is for a classificat"),
         (dict(class_weights=(*"123",)), "'1,2,3' has 3 .* of the 2 labels .*'no',"),
         (dict(class_weights=("1", "0")), "has '0', which is not a number above 0"),
-        (dict(class_weights=("no", "yes")), "has 'no', .* give 'balanced', or a num"),
         (SCORES | {"class_weights": ("balanced",)}, "'balanced' does not go with sc"),
         (CHOICES | {"class_weights": ("1", "2")}, "with the head 'multiple_choice'"),
         (SCORES | {"metrics": ("accuracy",)}, "'accuracy' is .* scores; .* pearson"),
@@ -179,8 +160,8 @@ def test_a_run_with_metrics_that_no_longer_fit_is_opened_but_not_trained():
         find_task(stranger)
 
 
-def test_a_template_makes_texts_of_any_number_of_columns(csv_file):
-    path = csv_file("a,b,the author,label\nwhy,because,Poe,yes\n,b,c,no\n")
+def test_a_template_makes_texts_of_any_number_of_columns(write):
+    path = write("train.csv", "a,b,the author,label\nwhy,because,Poe,yes\n,b,c,no\n")
     both = template("{a}, by {the author} {{sic}} ||| {b}; {a}?")
     task = only_task(path, **both)
     columns = ("a", "the author", "b")
@@ -212,9 +193,7 @@ def test_a_template_makes_texts_of_any_number_of_columns(csv_file):
         ([2, 10, 2, 1], ("1", "2", "10"), [1, 2, 1, 0]),
         ([1, "1", 0], ("0", "1"), [1, 1, 0]),
         ([True, False], ("False", "True"), [1, 0]),
-        (["+", "-"], ("+", "-"), [0, 1]),
         ([-1, 1, 0], ("-1", "0", "1"), [0, 2, 1]),
-        ([*range(11)], tuple(map(str, range(11))), [*range(11)]),
     ],
 )
 def test_labels_are_those_of_the_training_file(training_file, labels, names, numbers):
@@ -230,14 +209,12 @@ def test_labels_are_those_of_the_training_file(training_file, labels, names, num
     ("labels", "message"),
     [
         ((1, "x", 1.0), ":3: label '1.0' looks like '1' of .*train.jsonl:1, written"),
-        (("10.", 1, 10), ":3: label '10' looks like '10.' of"),
         ((False, "x", "false"), ":3: label 'false' looks like 'False' of"),
         (
             ("caf\u00e9", "x", "cafe\u0301"),
             r":3: label 'cafe\\u0301' looks like 'caf\\xe9' of",
         ),
         ((1.0, 2.5, 4.0), r" holds numbers such as 2\.5.*score_range=LOWEST,HIGHEST;"),
-        ((1, 1e-7), r" holds numbers such as 1e-07.*score_range=LOWEST,HIGHEST;"),
     ],
 )
 def test_labels_in_doubt_are_refused_unless_they_are_listed(
@@ -315,8 +292,8 @@ def test_columns_of_choices_name_the_labels():
 # --- rows as people have them ---------------------------------------------------
 
 
-def test_blanks_around_columns_and_labels_mean_nothing(csv_file):
-    path = csv_file("gold , text\n pos, one\npos ,two\nneg, three\n")
+def test_blanks_around_columns_and_labels_mean_nothing(write):
+    path = write("train.csv", "gold , text\n pos, one\npos ,two\nneg, three\n")
     task = only_task(path, text=("text",), label=" gold ", labels=())
     assert task.target.labels == ("neg", "pos")
     assert numbers_of(load_own(task, path)) == [1, 1, 0]
@@ -339,8 +316,8 @@ def test_empty_rows_are_refused_by_line_or_passed_over(tmp_path, caplog, cell):
 
 
 @pytest.mark.parametrize("how", [template("{a} by {b}"), {"text": ("a", "b")}])
-def test_one_empty_column_of_several_is_an_empty_piece(csv_file, how):
-    path = csv_file("a,b,label\n,Poe,no\nRaven,,yes\n,,no\n")
+def test_one_empty_column_of_several_is_an_empty_piece(write, how):
+    path = write("train.csv", "a,b,label\n,Poe,no\nRaven,,yes\n,,no\n")
     task = only_task(path, **how)
     with pytest.raises(UserError, match=r"csv:4: the texts in columns a, b are all em"):
         load_own(task, path)
@@ -362,9 +339,7 @@ def several(train="", **overrides):
     [
         ("x|b", (0, 1)),
         (" b | x |", (0, 1)),
-        ("x|x", (1,)),
         ('["b"]', (0,)),
-        ("[]", ()),
         ([], ()),
         ("", ()),
         (None, None),
@@ -401,7 +376,6 @@ def test_several_labels_that_cannot_be_read_are_refused(training_file, cell, mes
     [
         (["b", "a", "b"], {}, "a"),
         (["b", "a", "a"], {}, "b"),
-        (["b", "a"], {}, "b"),
         (["b", "a", "b"], {"positive": "b"}, "b"),
         ([0, 0, 1], {"labels": ("b", "a")}, "a"),
         (["a", "b", "a", "?"], {"labels": ("b", "a")}, "b"),
@@ -445,32 +419,11 @@ def described(train, dev=(0, 0, 1), **custom):
     return describe_rows(task, config.data, splits)
 
 
-def test_labels_are_shown_with_their_counts():
-    assert described([0] * 1200 + [1] * 20, positive="no") == [
-        "Labels, training + dev: 'no' 1,200 + 2, 'yes' 20 + 1. F1 is of 'no' "
-        "(--config.custom.positive)."
-    ]
-    several = described([(0, 1), (1,)] * 10 + [()], dev=[()], head="multilabel")
-    assert several == [
-        "Labels, training + dev: 'no' 10 + 0, 'yes' 20 + 0. Without any: 1 + 1."
-    ]
-    many = tuple(map(str, range(77)))
-    (line,) = described([*range(77)] * 10, labels=many)
-    assert line.endswith("'48' 10 + 0, '49' 10 + 0 and 27 more.")
-    assert described([1.0], [2.0], labels=(), score_range=(0.0, 5.0)) == []
-
-
 @pytest.mark.parametrize(
     ("labels", "counts", "warning"),
     [
         (LABELS, [9, 10], "labels with fewer than 10 training examples, .*: 'no' 9."),
-        (("a b", "A B", "c"), [10] * 3, "labels 'a b' and 'A B' differ only in case,"),
-        (("a b", "a  b", "c"), [10] * 3, "labels 'a b' and 'a  b' differ only in"),
-        (
-            ("1", "2", "1.0"),
-            [10] * 3,
-            "'1' and '1.0' differ only in .*, blanks or kind",
-        ),
+        (("a b", "A  B", "c"), [10] * 3, "labels 'a b' and 'A  B' differ only in case"),
     ],
 )
 def test_labels_that_are_few_or_hardly_two_are_warned_of(labels, counts, warning):

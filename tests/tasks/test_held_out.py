@@ -90,12 +90,6 @@ def test_a_label_of_one_text_is_trained_on():
     assert by_label(train)[1] == 2 and by_label(dev) == {0: 10}
 
 
-def test_a_label_whose_texts_all_have_rarer_labels_is_in_dev():
-    rows = [("x", 0), ("x", 1), ("y", 0), ("y", 2)]
-    train, dev = divide(rows, dev_fraction=0.1)
-    assert by_label(dev)[0] == by_label(train)[0] == 1
-
-
 def test_many_rows_of_one_text_leave_the_share_as_it_is():
     rows = [*tickets()[:700], *[("thanks", 0)] * 300]
     assert len(divide(rows, dev_fraction=0.1)[1]) == 100

@@ -3,21 +3,7 @@
 import pytest
 from tiny_tasks import finetune_config
 
-from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import TASKS, select_tasks
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_tasks_are_whole(task):
-    assert bool(task.target.labels) != bool(task.target.score_range)
-    assert bool(task.inputs.choices) == (task.inputs.transform == "multiple_choice")
-    assert task.metrics and set(task.metrics) <= set(METRICS)
-    published = task.published
-    assert set(published.optional) <= set(published.tfds.get("test", ()))
-    for source in (published.tfds, published.hub, published.files):
-        for split, places in source.items():
-            assert tuple(places) == published.subsets(split)
-    assert len(task.inputs.formats) == (2 if task.inputs.formats else 0)
 
 
 def test_glue_files_are_those_of_the_leaderboard():

@@ -101,18 +101,9 @@ def test_score_out_of_range_is_refused(value):
     assert len(str(no.value)) < 300
 
 
-@pytest.mark.parametrize(
-    ("columns", "id"),
-    [
-        ({"idx": 3, "id": "a", "index": 5}, "3"),
-        ({"id": "a", "index": 5}, "a"),
-        ({"idx": None}, ""),
-        ({}, ""),
-    ],
-    ids=str,
-)
-def test_id_comes_from_the_first_id_column(columns, id):
-    assert example("snli", {**PAIR, **columns}).id == id
+def test_id_comes_from_the_first_id_column():
+    assert example("snli", {**PAIR, "idx": 3, "id": "a", "index": 5}).id == "3"
+    assert example("snli", {**PAIR, "idx": None}).id == ""
     with pytest.raises(UserError, match=r"file\.tsv:3: the id \[1\] is neither text"):
         example("snli", {**PAIR, "idx": [1]})
 
@@ -128,15 +119,10 @@ def test_texts_and_choices_are_in_the_order_of_the_task():
     assert example("qqp", empty).text == ("", "Why?"), "where the task says so"
 
 
-@pytest.mark.parametrize(
-    ("name", "columns", "column"),
-    [("snli", PAIR, "hypothesis"), ("copa", CHOICE, "choice2")],
-)
-def test_missing_column_is_named_beside_the_others(name, columns, column):
-    with pytest.raises(ValueError, match=f"file.tsv:3: .* no column '{column}'") as no:
-        example(name, without(columns, column))
-    for other in without(columns, column):
-        assert other in str(no.value)
+def test_missing_column_is_named_beside_the_others():
+    message = "file.tsv:3: .* no column 'choice2'.* premise, question, choice1, label"
+    with pytest.raises(ValueError, match=message):
+        example("copa", without(CHOICE, "choice2"))
 
 
 BASES = {"snli": PAIR, "copa": CHOICE, "race": RACE, "story_cloze": STORY}

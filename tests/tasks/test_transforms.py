@@ -12,7 +12,6 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.transforms import (
-    describe_room,
     encode_examples,
     num_outputs,
     output_names,
@@ -254,7 +253,6 @@ def test_outputs_are_labels_or_whole_scores(task, score_loss, expected):
     ("change", "labels", "expected"),
     [
         ({}, [2, None, 0], [[0, 0, 1], [0, 0, 0], [1, 0, 0]]),
-        ({"score_loss": "regression"}, [2, None], [[0, 0, 1], [0, 0, 0]]),
         ({"multilabel": True}, [(0, 2), (), None], [[1, 0, 1], [0, 0, 0], [0, 0, 0]]),
     ],
 )
@@ -331,16 +329,3 @@ def test_labels_are_the_largest_outputs(logits):
     assert probabilities.dtype == np.float64
     exact = np.exp(logits.astype(np.float64) - np.logaddexp.reduce(logits, 1)[:, None])
     np.testing.assert_allclose(probabilities, exact, atol=1e-4)
-
-
-TEMPLATE = changed(STORY, "inputs", text=("a", "b"), formats=("{a} {b}",))
-
-
-@pytest.mark.parametrize(
-    ("task", "each"),
-    [(SINGLE, ""), (RACE, ""), (BOOLQ, "")]
-    + [(task, ", 62 for each text") for task in (PAIR, STORY, TEMPLATE)],
-    ids=["single", "race", "boolq", "pair", "story_cloze", "template"],
-)
-def test_the_room_of_an_example_is_that_of_its_transform(task, each):
-    assert describe_room(task, 128) == f"128 tokens{each}"
