@@ -59,22 +59,6 @@ def test_sentence_similarity_is_the_cosine_of_the_sentences():
     assert axes.images[0].get_clim() == pytest.approx((-0.8, 1))
 
 
-def test_effects_are_coloured_by_sign_about_zero():
-    effects = np.asarray([[0.5, -2, 0], [1, 0, -0.25]])
-    tokens = ["the", "$m$", " "]
-    figure = notebook_figures.effect_map(effects, LAYERS, tokens, "nats")
-    axes, bar = drawn_axes(figure)
-    np.testing.assert_array_equal(axes.images[0].get_array(), effects)
-    assert axes.images[0].get_clim() == (-2, 2) and bar.get_ylabel() == "nats"
-    assert texts(axes.get_xticklabels()) == ["the", "$m$", "' '"]
-    assert texts(axes.get_yticklabels()) == LAYERS
-    assert texts(axes.texts)[:2] == ["0.50", "-2.00"]
-    red, _, blue, _ = axes.images[0].to_rgba(1)
-    assert red > blue
-    nothing = notebook_figures.effect_map(np.zeros((1, 1)), ["layer 1"], ["a"], "nats")
-    assert nothing.axes[0].images[0].get_clim() == (-1, 1)
-
-
 def test_components_of_the_papers_model(tiny_model_config):
     def params_of(**values):
         config = tiny_model_config(**PAPER, **values)

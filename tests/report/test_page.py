@@ -1,6 +1,5 @@
 """The files of a report: what they hold, fetch and replace."""
 
-import base64
 import re
 from html.parser import HTMLParser
 
@@ -90,20 +89,6 @@ def test_the_page_fetches_nothing(plain):
         for name in ("src", "srcset", "data", "background", "poster"):
             assert attributes.get(name, "data:").startswith("data:"), (tag, name)
     assert not re.search(r"url\(|@import", html)
-
-
-def test_pictures_are_drawn_for_light_and_dark_pages(plain):
-    read, _, html = plain
-    (source,) = (attributes for tag, attributes in read.tags if tag == "source")
-    (image,) = (attributes for tag, attributes in read.tags if tag == "img")
-    assert source["media"] == "(prefers-color-scheme: dark)"
-    kinds = {"light": image["src"], "dark": source["srcset"]}
-    head = "data:image/svg+xml;base64,"
-    drawn = {k: base64.b64decode(v.removeprefix(head)) for k, v in kinds.items()}
-    assert b"#16191d" in drawn["dark"] and b"#16191d" not in drawn["light"]
-    assert b"#6cb6ff" in drawn["dark"] and b"#ffffff" not in drawn["dark"]
-    figure = html[html.index("<figure>") : html.index("</figure>")]
-    assert "<picture>" in figure and "<p>" not in figure
 
 
 def test_the_page_is_accessible_and_folds_parts_of_a_folded_section(plain):

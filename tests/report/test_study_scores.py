@@ -156,28 +156,6 @@ def test_each_group_has_a_curve_with_its_scores_and_errors():
     assert legends(figure) == [list(TASKS)]
 
 
-def test_panels_have_a_group_each_and_published_scores_as_levels():
-    published = [
-        {"run": who, "task": task, "score": 0.9 + n / 100}
-        for n, who in enumerate(("GPT-2", "people"))
-        for task in TASKS
-    ]
-    table = with_published(curves(TEN), published)
-    figure = drawn(table, [0.5], panels=True)
-    axes = [each for each in figure.axes if each.get_visible()]
-    assert [each.get_title() for each in axes] == list(TASKS)
-    for each in axes:
-        assert len(each.containers) == 1
-        levels = [line.get_ydata()[0] for line in each.lines[1:]]
-        assert {0.5, 0.9, 0.91} <= {round(float(level), 6) for level in levels}
-    assert legends(figure) == [["Transformer", "GPT-2", "people"]]
-    styles = {line.get_linestyle() for line in figure.legends[0].get_lines()}
-    assert len(styles) == 3
-    runs = pd.concat([curves(TEN[:2], name, tasks=["a"]) for name in "xy"])
-    figure = drawn(runs, panels=True)
-    assert len(figure.axes) == 1 and legends(figure) == [["x", "y"]]
-
-
 def test_one_step_is_a_row_of_points_for_each_group():
     figure = drawn(curves([3000]), [0])
     (axes,) = figure.axes
@@ -195,21 +173,3 @@ def test_one_step_is_a_row_of_points_for_each_group():
     np.testing.assert_allclose(places, [[-0.1, 0.9, 1.9], [0.1, 1.1, 2.1]])
     assert [line.get_markerfacecolor() == "none" for line in lines(figure)] == [0, 1]
     assert legends(figure) == [["Transformer, step 3,000", "LSTM, step 2,000"]]
-
-
-@pytest.mark.parametrize("steps", [[10, 100], [0, 1, 10, 100]])
-def test_step_0_has_its_place_and_of_a_converted_run_is_a_level(steps):
-    """Of a baseline, which is dashed in the colours of the groups."""
-    baseline = curves([0], r"$\frac$", is_baseline=True)
-    figure = drawn(pd.concat([curves(steps), baseline]))
-    axes = figure.axes[0]
-    levels = [line for line in axes.lines if line.get_linestyle() == "--"]
-    assert [line.get_ydata()[0] for line in levels] == [0.1, 0.2, 0.1 * 3]
-    colors = [line.get_color() for line in lines(figure)]
-    assert colors == [line.get_color() for line in levels] and len(set(colors)) == 3
-    assert legends(figure) == [list(TASKS), ["Transformer", r"$\frac$"]]
-    for line in lines(figure):
-        np.testing.assert_allclose(line.get_xdata().astype(float), steps)
-    assert texts(axes.get_xticklabels()) == [str(step) for step in steps]
-    places = [axes.transData.transform((step, 0))[0] for step in steps]
-    assert places == sorted(set(places))

@@ -1,6 +1,5 @@
 """The job of verification: sound runs and exports, and broken ones."""
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -9,7 +8,6 @@ import shutil
 
 import broken_copies as copies
 import pytest
-from etils import epath
 from tiny_run import ROOT, job_config
 
 from gpt1_jax.errors import UserError
@@ -210,48 +208,6 @@ def test_harm_to_an_export_is_found_out(publish, tmp_path, harm, told):
     assert told in problems(tmp_path)[0]
 
 
-ODD = [None, True, 7, 10**400, float("nan"), "x", "\ud800", [], {}, [[]], {"a": []}]
-
-
-@pytest.mark.parametrize("odd", ODD, ids="{!r:.9}".format)
-def test_an_odd_value_in_a_table_is_refused_or_does_no_harm(publish, tmp_path, odd):
-    """At each place by itself, and at all those together where it is taken."""
-    file = tmp_path / "run" / "trajectory.json"
-    table = json.loads(file.read_text())
-    said = table["steps"]["4"]
-    places = [(table, key) for key in table if key != "gpt1_jax"]  # says who wrote it
-    places += [(said, key) for key in said]
-    places += [(said["files"], "README.md"), (said["text_read"], "tokens")]
-    taken = []
-    for place, key in places:
-        before, place[key] = place[key], odd
-        file.write_text(json.dumps(table))
-        place[key] = before
-        try:
-            trajectory.read_trajectory(epath.Path(file))
-            taken.append((place, key))
-        except UserError as error:
-            assert "trajectory.json " in str(error) and "\n" not in str(error)
-    refused = {"params_digest", *({"kind", "name"} if odd != "x" else ())}
-    assert refused.isdisjoint(key for _, key in taken)
-    for place, key in taken:
-        place[key] = odd
-    copies.edit_table(tmp_path / "run", lambda values: values.update(table))
-    with contextlib.suppress(UserError):
-        check(tmp_path, table=str(publish))
-
-
-def test_a_milestone_that_was_added_when_the_run_was_past_it_is_not_missing(
-    run, tmp_path
-):
-    def add(values):
-        values["checkpoint"]["milestone_steps"] = [0, 1, 2, 3, 4, 8, 12]
-
-    copies.edit_json(run / "config.json", add)
-    copies.edit_metadata(run, 12, lambda values: add(values["config"]))
-    assert check(tmp_path)[0]["problems"] == []
-
-
 def test_one_broken_member_does_not_hide_the_others(run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "runs" / "a")
     shutil.copytree(run, tmp_path / "runs" / "b")
@@ -323,19 +279,6 @@ def test_a_step_of_an_export_may_lie_alone_under_any_name(
     said = capsys.readouterr().out
     assert f"| run, step {step} | as saved |" in said
     assert "losses of 0 states and the training after 0 states. All else" in said
-
-
-def test_an_endless_configuration_takes_no_time(run, tmp_path):
-    """Which all metadata agrees with."""
-
-    def change(values):
-        values["train"]["num_steps"] = values["model"]["num_layers"] = 2**31 - 1
-
-    copies.edit_json(run / "config.json", change)
-    for step in STEPS:
-        copies.edit_metadata(run, step, lambda values: change(values["config"]))
-    told = problems(tmp_path)
-    assert re.match("step 0: The checkpoint in .* holds h_1/attn", told[0])
 
 
 def test_a_step_that_is_deleted_while_it_is_read_is_not_wrong(
