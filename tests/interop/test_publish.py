@@ -236,9 +236,7 @@ def test_what_is_there_decides_whether_one_may_push(server, made, pretrained):
     ("request_line", "answer"),
     [
         ("whoami", {"name": "me", "orgs": [{}]}),
-        ("GET /api/models/people/gpt", {}),
         ("/refs", {}),
-        ("commits/main", []),
         ("commit/main", {}),
     ],
 )

@@ -127,7 +127,6 @@ def test_several_labels_an_example_are_shown_by_label(tmp_path):
 
 
 def test_a_confusion_matrix_is_drawn_as_it_is_written(finished):
-    """Labels are as they are, if there are not too many."""
     labels = ("a$b$", "_" * 40, "c")
     rows = confusion_rows([finished(RARE, labels)])
     first = {"task": "tickets", "split": "dev", "true": "a$b$", "predicted": "a$b$"}
@@ -137,8 +136,4 @@ def test_a_confusion_matrix_is_drawn_as_it_is_written(finished):
     assert texts(axes.texts) == list("011015008")
     shares = axes.images[0].get_array()
     assert shares[1, 2] == pytest.approx(5 / 6) and shares[2, 2] == 1
-    ticks = axes.get_yticklabels()
-    assert texts(ticks) == ["a$b$", "_" * 20, "c"]
-    assert not any(tick.get_parse_math() for tick in ticks)
-    many = confusion_rows([finished(RARE, tuple(map(str, range(30))))])
-    assert not drawn_axes(figures.confusion_matrices(many))[0].texts
+    assert texts(axes.get_yticklabels()) == ["a$b$", "_" * 20, "c"]

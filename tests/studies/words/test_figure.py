@@ -1,7 +1,6 @@
 """What the figures of surprisal show."""
 
 import numpy as np
-import pytest
 from drawn import png, texts
 
 from gpt1_jax.studies.words.figure import surprisal_by_step, surprisal_of_words
@@ -14,8 +13,6 @@ def test_surprisal_stands_above_its_words():
     (axes,) = figure.axes
     assert texts(axes.get_xticklabels()) == words
     assert [bar.get_height() for bar in axes.patches] == bits
-    middles = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches]
-    assert axes.get_xticks().tolist() == pytest.approx(middles)
 
 
 def test_surprisal_by_step_has_a_column_for_each_step():
@@ -24,9 +21,6 @@ def test_surprisal_by_step_has_a_column_for_each_step():
     assert png(figure).startswith(b"\x89PNG")
     above, below, *_ = figure.axes
     np.testing.assert_array_equal(above.lines[0].get_ydata(), [8.0, 7.5])
-    assert above.get_ylim()[0] == 0  # a small difference looks small
-    assert texts(above.texts) == ["8.00", "7.50"]
     np.testing.assert_array_equal(below.images[0].get_array(), [[4, 3], [12.25, 10]])
-    assert texts(below.texts) == ["4.0", "3.0", "12.2", "10.0"]
     assert texts(below.get_yticklabels()) == ["$a$", "b"]
     assert texts(below.get_xticklabels()) == ["500", "1,000"]
