@@ -52,10 +52,8 @@ def published(server):
     ("pattern", "found"),
     [
         ("data/a.parquet", FILES[1:2]),
-        ("data/[ab]*", FILES[1:3]),
         ("data", FILES[1:]),
         ("data/**/*.parquet", FILES[1:]),
-        ("**/c.*", FILES[3:]),
     ],
 )
 def test_only_the_files_of_a_pattern_are_downloaded(server, published, pattern, found):
@@ -89,12 +87,6 @@ def test_a_branch_that_moved_is_said(published, capfd):
     moved = f"{NAME} has moved since it was last read here: main was commit {before}"
     assert moved in said
     assert fetch_files(f"{HERE}@{before}/data/a.parquet") == first
-
-
-def test_a_branch_that_the_hub_itself_makes_is_read(server, tmp_path):
-    server.datasets[NAME][CONVERTED] = publish(tmp_path / "made", ("in/0.parquet",))
-    path = fetch_files(f"{HERE}@{CONVERTED}/in/*.parquet")
-    assert path.endswith(f"/{commit_of(tmp_path / 'made')}/in/*.parquet")
 
 
 @pytest.mark.parametrize("name", ["data/a.parquet", "data/a.bin"])

@@ -269,6 +269,15 @@ def test_texts_for_babylm_begin_with_a_newline(request, for_transformers, kind):
     assert one == [1] * (len(two) // 2 + 1) + [0] * (len(two) // 2)
 
 
+def test_decoded_texts_are_the_same_for_babylm(ours, ours_for_babylm):
+    """Also of a text that stops within a word."""
+    for text in (*TEXTS, *LINES[:3], "\n".join(LINES[:3])):
+        ids = ours.encode(text)
+        for shown in (ids, ids[:-1], [*ids, *ours.encode("wizar")[:-1]]):
+            if len(shown) != 1:
+                assert ours_for_babylm.decode(shown) == ours.decode(shown)
+
+
 def test_each_token_alone_becomes_itself_again(ours, ours_for_babylm):
     """Behind a context, with or without a space between, and by itself."""
 

@@ -234,11 +234,7 @@ def test_what_is_there_decides_whether_one_may_push(server, made, pretrained):
 
 @pytest.mark.parametrize(
     ("request_line", "answer"),
-    [
-        ("whoami", {"name": "me", "orgs": [{}]}),
-        ("/refs", {}),
-        ("commit/main", {}),
-    ],
+    [("whoami", {"name": "me", "orgs": [{}]}), ("/refs", {}), ("commit/main", {})],
 )
 def test_an_odd_answer_of_the_hub_is_one_line(
     server, made, pretrained, request_line, answer

@@ -7,7 +7,6 @@ from made_up_runs import finished_run
 
 from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.paper import PAPER, TABLE_5, TABLE_5_TASKS
-from gpt1_jax.report.tables import row_numbers
 
 TABLE, LAYERS, SIZES_OF_DATA, WEIGHTS = COMPARISONS.values()
 
@@ -131,15 +130,6 @@ def test_table_5_takes_the_lambda_of_most_runs_and_each_seed_once():
     again = run("rte", 1, accuracy=1, eval__batch_size=8, **weight)
     ours, _ = ablations(run("rte", accuracy=90), *runs, again)
     assert ours["full"]["RTE"] == "1.5 (1.0 to 2.0)"
-
-
-def test_padding_changes_masks_as_a_seed_does_and_makes_no_other_row():
-    padded = {"data__unpadded_sizes": 0, "data__seq_len_buckets": (8, 16)}
-    runs = [run("rte", accuracy=60), run("rte", 1, accuracy=50, **padded, **NONE)]
-    ours, _ = ablations(*runs)
-    assert (ours["full"]["RTE"], ours["no_pretraining"]["RTE"]) == ("60.0", "50.0")
-    runs = [run("rte", accuracy=60), run("rte", 1, accuracy=70, **padded)]
-    assert row_numbers(runs) == [0, 0]
 
 
 def layers(task, number, seed=0, **values):

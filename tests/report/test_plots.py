@@ -5,12 +5,7 @@ import pandas as pd
 import pytest
 from etils import epath
 
-from gpt1_jax.report.plots import (
-    figure_path,
-    new_figure,
-    render_figure,
-    save_figure,
-)
+from gpt1_jax.report.plots import figure_path, new_figure, render_figure, save_figure
 
 MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 

@@ -278,21 +278,6 @@ def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add, told):
     assert "| RTE, aux_lm_weight 0.5 | pre-trained |" in scores
 
 
-def test_comparisons_are_drawn_and_tabled_beside_what_the_paper_found(add, told):
-    """A figure and a table for each origin."""
-    for layers in (0, 1, 2):
-        add("rte", 0.5 + layers / 10, transfer_layers=str(layers))
-        origin = {"init_from": "runs/pretrain/large"}
-        add("rte", 0.5, transfer_layers=str(layers), **origin)
-    report = told()
-    text = text_of(report, LAYERS)
-    assert "RACE (dev) rises from" in text and " 50.0 | 60.0 | 70.0 |" in text
-    first, second = pictures(report, LAYERS)
-    assert (first.name, second.name) == ("layer_transfer", "layer_transfer_2")
-    assert list(first.rows["setting"]) == [0, 1, 2]
-    assert list(first.rows["score"]) == [50, 60, 70]
-
-
 def test_runs_are_grouped_by_origin_and_those_from_scratch_join_their_like(add):
     """Those with the same tokenizer and sizes, whichever folder and step they name."""
     first = add(tokenizer="a")

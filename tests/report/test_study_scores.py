@@ -102,16 +102,6 @@ def test_what_is_missing_is_a_dash_and_published_scores_have_no_step():
     assert second == r"| \<b\> | - | - | 25.0 ± 2.0 | - |"
 
 
-def test_many_steps_of_several_runs_have_a_table_for_each_run():
-    steps = dict.fromkeys(range(1, 6), 0.5)
-    table = long_table([run("x", steps), run("y|", steps)], rows)
-    table = with_published(table, [{"run": "GPT-2", "task": "a", "score": 99.4}])
-    *parts, second = scores_table(table, ["task"]).split("\n\n")
-    assert parts[0] == "**x**" and parts[2] == r"**y\|**"
-    header = "| task | step 1 | step 2 | step 3 | step 4 | step 5 | GPT-2 |"
-    assert parts[1].splitlines()[0] == second.splitlines()[0] == header
-
-
 @pytest.mark.parametrize("error", [0.0, math.nan])
 def test_an_error_of_nothing_is_not_shown(error):
     assert shown(100, error) == "100.0"

@@ -306,7 +306,7 @@ def test_data_that_is_not_at_hand_is_left_out(evaluate, data, tmp_path):
         evaluate(to="none", data__dir=str(tmp_path / "nothing"))
 
 
-PAST, AOA = "wug_past_tense/wug_past_tense.jsonl", "aoa/cdi_childes.json"
+AOA = "aoa/cdi_childes.json"
 
 
 @pytest.mark.parametrize(
