@@ -130,3 +130,9 @@ def test_a_confusion_matrix_is_drawn_as_it_is_written(finished):
     shares = axes.images[0].get_array()
     assert shares[1, 2] == pytest.approx(5 / 6) and shares[2, 2] == 1
     assert texts(axes.get_yticklabels()) == ["a$b$", "_" * 20, "c"]
+
+
+def test_reliability_is_the_accuracy_by_how_sure_the_model_was(finished):
+    rows = reliability_rows([finished(RARE)])
+    assert [row["n"] for row in rows] == [1, 1, 5, 9]
+    assert [row["accuracy"] for row in rows] == pytest.approx([0, 1, 0, 8 / 9])

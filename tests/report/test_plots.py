@@ -10,11 +10,11 @@ from gpt1_jax.report.plots import figure_path, new_figure, render_figure, save_f
 MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
 
-def small_figure(title="title"):
+def small_figure():
     figure = new_figure(2, 2)
     axes = figure.subplots()
     axes.plot([1, 2], [3, 4])
-    axes.set_title(title)
+    axes.set_title("title")
     return figure
 
 

@@ -22,7 +22,7 @@ TEXT = 'the quick fox walked home <script>alert("1")</script>\nשלום said "&a
 def page(pretrained, pretrained_lstm, tmp_path):
     """The opened page, on a Transformer and an LSTM.
 
-    Nothing may be fetched, nor an error arise. Playwright's own browsers are not needed.
+    Nothing may be fetched, nor an error arise; playwright's browsers are not needed.
     """
     problems, file = [], tmp_path / "page.html"
     runs = f"{pretrained},{pretrained_lstm}"
