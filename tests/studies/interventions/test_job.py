@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-from babylm_data import phrase
+from babylm_data import WORDS
 from tiny_tasks import read_lines, write_lines
 
 import gpt1_jax
@@ -18,6 +18,10 @@ from gpt1_jax.studies.interventions import job
 from gpt1_jax.studies.interventions.table import chosen_heads
 
 PARADIGMS = ("ellipsis_n_bar_1", "ellipsis_n_bar_2")
+
+
+def phrase(rng, length):
+    return " ".join(rng.choices(WORDS, k=length))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from babylm_data import phrase
+from babylm_data import WORDS
 from hub_server import serve_hub, use_hub
 from made_up_tasks import write_hub_file
 from tiny_tasks import read_lines, write_lines
@@ -19,6 +19,10 @@ PARADIGMS = (  # all of theirs
     *("ellipsis_n_bar_1", "ellipsis_n_bar_2"),
     *("anaphor_gender_agreement", "anaphor_number_agreement"),
 )
+
+
+def phrase(rng, length):
+    return " ".join(rng.choices(WORDS, k=length))
 
 
 @pytest.fixture(scope="module")
