@@ -306,15 +306,15 @@ def test_data_that_is_not_at_hand_is_left_out(evaluate, data, tmp_path):
         evaluate(to="none", data__dir=str(tmp_path / "nothing"))
 
 
-AOA = "aoa/cdi_childes.json"
+PAST, AOA = "wug_past_tense/wug_past_tense.jsonl", "aoa/cdi_childes.json"
 
 
 @pytest.mark.parametrize(
     ("tasks", "name", "content", "said"),
     [
         ("glue", "a", {}, r"config\.tasks names 'glue'"),
-        ("wug_past", WUG, {"sentences": "a", "ratio": "much"}, r"1: columns 'sent"),
-        ("wug_past", WUG, {"sentences": "a", "ratio": 0.5}, r"1: column 'answers'"),
+        ("wug_past", PAST, {"sentences": "a", "ratio": "much"}, r"1: columns 'sent"),
+        ("wug_past", PAST, {"sentences": "a", "ratio": 0.5}, r"1: column 'answers'"),
         ("aoa", AOA, {"word": [{"context": None}]}, "is not an object of words"),
     ],
 )
