@@ -7,10 +7,8 @@ import re
 import sys
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 from hub_server import commit_of, serve_hub, use_hub
-from huggingface_hub import constants
 from tiny_run import load_config
 
 from gpt1_jax import addresses
@@ -54,10 +52,8 @@ def published(server):
     ("pattern", "found"),
     [
         ("data/a.parquet", FILES[1:2]),
-        ("data/[ab]*", FILES[1:3]),
         ("data", FILES[1:]),
         ("data/**/*.parquet", FILES[1:]),
-        ("**/c.*", FILES[3:]),
     ],
 )
 def test_only_the_files_of_a_pattern_are_downloaded(server, published, pattern, found):
@@ -91,24 +87,6 @@ def test_a_branch_that_moved_is_said(published, capfd):
     moved = f"{NAME} has moved since it was last read here: main was commit {before}"
     assert moved in said
     assert fetch_files(f"{HERE}@{before}/data/a.parquet") == first
-
-
-def test_a_branch_that_the_hub_itself_makes_is_read(server, tmp_path):
-    server.datasets[NAME][CONVERTED] = publish(tmp_path / "made", ("in/0.parquet",))
-    path = fetch_files(f"{HERE}@{CONVERTED}/in/*.parquet")
-    assert path.endswith(f"/{commit_of(tmp_path / 'made')}/in/*.parquet")
-
-
-def test_a_pattern_is_warned_of_if_only_some_files_are_known(
-    server, monkeypatch, capfd
-):
-    """As after `hf download` of single files, or with a client of 2025."""
-    huggingface_hub.hf_hub_download(NAME, "data/a.parquet", repo_type="dataset")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    fetch_files(f"{HERE}/data/a.parquet")
-    assert "WARNING" not in capfd.readouterr().out
-    fetch_files(f"{HERE}/data/*.parquet")
-    assert "may name more than the 1 files that are here" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["data/a.parquet", "data/a.bin"])
@@ -187,13 +165,6 @@ def test_what_cannot_be_fetched_is_one_line(server, tmp_path, address, message):
         fetch_files(address, "config.data.train")
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"config.data.train={address!r} ")
-
-
-def test_a_file_that_is_listed_and_not_sent_is_one_line(server, monkeypatch):
-    folder = "huggingface_hub.snapshot_download"  # as of an old client that gives up
-    monkeypatch.setattr(folder, lambda *names, **more: "")
-    with pytest.raises(UserError, match=r"data/a\.parquet did not arrive as the Hub "):
-        fetch_files(f"{HERE}/data")
 
 
 def test_what_reads_parquet_is_asked_for_before_it_is_downloaded(server, monkeypatch):

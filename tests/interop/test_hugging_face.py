@@ -214,11 +214,9 @@ def test_what_transformers_has_no_place_for_is_refused(
     ("changed", "message"),
     [
         ({"model_type": "gpt2"}, r"model_type is 'gpt2'; GPT-1 has 'openai-gpt'"),
-        ({"model_type": None}, r"model_type is None"),
         ({"afn": "relu"}, r"afn is 'relu'; GPT-1 has 'gelu'"),
         ({"tie_word_embeddings": False}, r"tie_word_embeddings is False"),
         ({"n_layer": "2"}, r"n_layer is '2', not a positive number"),
-        ({"n_head": 0}, r"n_head is 0"),
         ({"n_head": 5}, r"n_embd=32 is no multiple of n_head=5"),
         ({"vocab_size": None}, r"vocab_size is None"),
         ({"n_layer": 10**12}, r"lack h.10.attn.c_attn.bias, .* and \d+ more"),
@@ -321,14 +319,12 @@ SAFE, BIN = "model.safetensors", "pytorch_model.bin"
     [
         ("none", lambda: b"", r"holds no weights: .*model.safetensor"),
         (INDEX, lambda: b"{}", "has no weight_map"),
-        (INDEX, lambda: b'{"weight_map": {"a": 1}}', "has no weight_map"),
         (INDEX, lambda: b'{"weight_map": {"a": "../b"}}', "lies in another folder"),
         (INDEX, lambda: b'{"weight_map": {"a": "b"}}', "lacks b, a part"),
         (SAFE, lambda: b"", "model.safetensors is damaged"),
         (SAFE, lambda: save({"a": np.ones(9)})[:-3], "model.safetensors is damaged"),
         (SAFE, lambda: save({"a": np.arange(3)}), "a holds I64, not floating-point"),
         (BIN, lambda: bin_of([1]), "holds list, not weights by name"),
-        (BIN, lambda: bin_of({"a": 1}), "a holds int, not floating"),
         (BIN, lambda: bin_of({"a": np.arange(3)}), "a holds torch.int64"),
     ],
 )

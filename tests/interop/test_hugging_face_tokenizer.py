@@ -371,14 +371,10 @@ def released_words():
         ("Don't!", "do n't !"),
         ("I can't've, cannot, I'm", "i ca n't 've , can not , i 'm"),
         ("Mr. Fox's dog. 'Tis St. Ann.", "mr. fox 's dog . ' tis st. ann ."),
-        ("whats. well", "what s. well"),
         ("goin' y'all 'em o'clock", "goin' y' all 'em o'clock"),
-        ("at 10p.m. or 5am", "at 10 p.m. or 5 am"),
         ("Well...maybe ...then", "well ... maybe ... then"),
         ("“It’s”—‘so’… f´f", "\" it 's \" - ' so ' ... f'f"),
-        ("a--b (c) [d] x/y", "a -- b ( c ) [ d ] x / y"),
         (r"a\b U.S.A. A.", r"a\b u.s.a. a."),
-        ("$5 50% £1.2", "$ 5 50 % £ 1.2"),
         ("ﬁne ÉTÉ Ete\u0301", "fine été eté"),
         ('""No!!""', '" " no ! ! " "'),
         ("--''Tis ''so'' ''em ‘’Well", "-- '' tis '' so '' ' 'em '' well"),
@@ -398,11 +394,3 @@ PROSE = """the Fox don't we're it's Mr. U.S. said I'd I well who'd gonna 10 3.5 
 @given(st.lists(st.sampled_from(PROSE.split(" ")), max_size=8).map(" ".join))
 def test_words_of_prose_equal_the_released(words, released_words, text):
     assert words(text) == released_words(text)
-
-
-@settings(max_examples=50)
-@given(st.text() | st.text("ab.'\" -\n"))
-def test_any_text_has_words(words, text):
-    """Whatever the text, no rule fails, and none leaves a mark."""
-    marks = {"\ue000", "\ue001", "\ue002"}
-    assert not marks & {*"".join(words(text))} - {*text}

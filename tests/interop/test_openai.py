@@ -92,14 +92,10 @@ def test_without_the_number_of_heads_they_are_64_wide(tmp_path, tiny_model_confi
     "change",
     [
         lambda shapes: json.dumps(shapes[:-1]),
-        lambda shapes: json.dumps(shapes[:2]),
         lambda shapes: "{}",
-        lambda shapes: "5",
         lambda shapes: json.dumps([[True, shapes[0][1]], *shapes[1:]]),
-        lambda shapes: json.dumps([["16", "32"], *shapes[1:]]),
         lambda shapes: json.dumps([*shapes[:3], [95], *shapes[4:]]),
         lambda shapes: json.dumps([shapes[0], [-97, 32], *shapes[2:]]),
-        lambda shapes: "[",
         lambda shapes: "[" * 100_000,
     ],
 )
@@ -128,7 +124,6 @@ def test_a_missing_file_is_named(folder, missing, message):
     ("name", "change", "message"),
     [
         ("gpt1_jax.json", lambda _: {"num_heads": 3}, "names num_heads=3, which does"),
-        ("gpt1_jax.json", lambda _: {"num_heads": 0}, "names num_heads=0"),
         ("gpt1_jax.json", lambda _: {"num_heads": "2"}, "names num_heads='2'"),
         (
             "params_shapes.json",
@@ -157,7 +152,6 @@ def saved(array):
         (lambda content: content[:-3], "is not an array of numbers"),
         (lambda content: b"PK\x03\x04" + content, "is not an array of numbers"),
         (lambda content: content.replace(b": (", b": ((", 1), "is not an array of num"),
-        (lambda content: b"\x00" * 500, "is not an array of numbers"),
         (saved(np.arange(3)), "holds int64 numbers of"),
         (saved(np.ones((2, 2))), "holds float64 numbers of"),
     ],

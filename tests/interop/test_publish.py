@@ -234,13 +234,7 @@ def test_what_is_there_decides_whether_one_may_push(server, made, pretrained):
 
 @pytest.mark.parametrize(
     ("request_line", "answer"),
-    [
-        ("whoami", {"name": "me", "orgs": [{}]}),
-        ("GET /api/models/people/gpt", {}),
-        ("/refs", {}),
-        ("commits/main", []),
-        ("commit/main", {}),
-    ],
+    [("whoami", {"name": "me", "orgs": [{}]}), ("/refs", {}), ("commit/main", {})],
 )
 def test_an_odd_answer_of_the_hub_is_one_line(
     server, made, pretrained, request_line, answer
@@ -250,15 +244,6 @@ def test_an_odd_answer_of_the_hub_is_one_line(
     server.answers[request_line] = answer
     said = refusal(pretrained, made, error=TryAgain)
     assert "config.push_to='hf://people/gpt': the Hub's answer is odd (" in said
-
-
-def test_what_the_hub_refuses_late_is_not_blamed_on_the_card(server, made, pretrained):
-    server.answers["repos/create"] = 403
-    said = refusal(pretrained, made)
-    assert "is refused (403): the token may not write" in said and not server.models
-    server.answers = {"commit/main": (400, {"error": "The disk is full."})}
-    said = refusal(pretrained, made)
-    assert "The disk is full.)" in said and "push_license" not in said
 
 
 def test_a_folder_that_changed_or_is_of_another_command_is_refused(

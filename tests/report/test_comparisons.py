@@ -2,15 +2,11 @@
 
 import dataclasses
 
-import pandas as pd
 import pytest
-from drawn import drawn_axes, texts
-from made_up_runs import OWN_TASK, finished_run
+from made_up_runs import finished_run
 
 from gpt1_jax.report.comparisons import COMPARISONS
 from gpt1_jax.report.paper import PAPER, TABLE_5, TABLE_5_TASKS
-from gpt1_jax.report.tables import row_numbers
-from gpt1_jax.runs.resume import digests_record
 
 TABLE, LAYERS, SIZES_OF_DATA, WEIGHTS = COMPARISONS.values()
 
@@ -136,15 +132,6 @@ def test_table_5_takes_the_lambda_of_most_runs_and_each_seed_once():
     assert ours["full"]["RTE"] == "1.5 (1.0 to 2.0)"
 
 
-def test_padding_changes_masks_as_a_seed_does_and_makes_no_other_row():
-    padded = {"data__unpadded_sizes": 0, "data__seq_len_buckets": (8, 16)}
-    runs = [run("rte", accuracy=60), run("rte", 1, accuracy=50, **padded, **NONE)]
-    ours, _ = ablations(*runs)
-    assert (ours["full"]["RTE"], ours["no_pretraining"]["RTE"]) == ("60.0", "50.0")
-    runs = [run("rte", accuracy=60), run("rte", 1, accuracy=70, **padded)]
-    assert row_numbers(runs) == [0, 0]
-
-
 def layers(task, number, seed=0, **values):
     return run(task, seed, transfer_layers=str(number), **values)
 
@@ -178,16 +165,6 @@ def test_a_task_with_one_number_of_layers_is_not_compared():
     runs = [run("rte", seed, accuracy=60) for seed in (0, 1)]
     assert LAYERS.scores([*runs, run("rte", accuracy=1, **NONE)]).empty
     assert LAYERS.scores([]).empty and WEIGHTS.scores(runs).empty
-
-
-def test_a_task_of_ones_own_is_compared_by_its_first_metric():
-    """Its name is escaped, in what becomes Markdown."""
-    own = []
-    for number, f1 in ((0, 20), (1, 30)):
-        each = layers("rte", number, f1=f1, accuracy=1)
-        config = dataclasses.replace(each.config, tasks=("<i>",))
-        own.append(each._replace(config=config))
-    assert lines_of(LAYERS, own)[1] == r"| \<i\> | f1 | dev | 20.0 | 30.0 |"
 
 
 def weighed(weight, size=0, seed=0, **values):
@@ -237,51 +214,3 @@ def test_a_learning_curve_has_the_scores_of_each_split_over_training_examples():
     dev = axes.lines[0]
     assert dev.get_xdata() == pytest.approx([20, 50, 90], rel=0.02)
     assert dev.get_ydata().tolist() == [40, 50, 60.5]
-
-
-def test_a_learning_curve_over_folds_has_a_point_for_each_size():
-    """All of 11 rows are 5 or 6 in each of two folds."""
-    runs = []
-    for fold, left, whole in ((1, 5, 60.0), (2, 6, 70.0)):
-        for size, score in ((0, whole), (3, 40.0)):
-            given = {"data__fold": fold, "data__max_train_examples": size}
-            given |= OWN_TASK
-            each = run("custom", accuracy=score, data__folds=2, **given)
-            dev = {**each.result["dev"], "n": 11 - left}
-            result = {"dev": dev, "train_examples": size or left}
-            result |= digests_record({"dev examples": f"{fold}", "test examples": "t"})
-            runs.append(each._replace(result=result))
-    line = "| custom | accuracy | dev | 40.0 (40.0 to 40.0) | 65.0 (60.0 to 70.0) |"
-    assert lines_of(SIZES_OF_DATA, runs)[1] == line
-    assert set(SIZES_OF_DATA.scores(runs)["fold"]) == {1, 2}
-    assert row_numbers(runs) == [0, 1, 0, 1]
-
-
-def test_each_task_has_a_panel_and_each_split_a_line():
-    """Bars reach from the lowest to the highest seed, side by side."""
-    medians = {("dev", 0): 40.0, ("dev", 2): 50.0, ("train", 0): 60.0}
-    scores = pd.DataFrame(
-        [
-            (title, "accuracy", split, layers, median + offset)
-            for title in ("A$b$", "B", "C")
-            for (split, layers), median in medians.items()
-            for offset in (0, -2, 2)
-        ],
-        columns=["title", "metric", "split", "setting", "score"],
-    )
-    *panels, empty = drawn_axes(LAYERS.draw(scores))
-    assert texts(axes.title for axes in panels) == ["A$b$", "B", "C"]
-    assert not empty.axison
-    axes = panels[0]
-    dev, train = (each.lines[0] for each in axes.containers)
-    assert (dev.get_linestyle(), train.get_linestyle()) == ("-", "--")
-    assert dev.get_marker() != train.get_marker()
-    assert dev.get_xdata()[0] < 0 < train.get_xdata()[0]
-    assert (dev.get_ydata().tolist(), train.get_ydata().tolist()) == ([40, 50], [60])
-    assert axes.get_xticks().tolist() == [0, 2]
-    named = texts(axes.get_legend().get_texts())
-    assert named == ["dev split", "training split"]
-    assert axes.get_ylabel() == "accuracy x 100"
-    (bars,) = axes.containers[0].lines[2]
-    ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
-    assert ends == [[38, 42], [48, 52]]

@@ -5,12 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from gpt1_jax.report.markdown import (
-    code_block,
-    escape,
-    escape_strings,
-    markdown_table,
-)
+from gpt1_jax.report.markdown import code_block, escape, escape_strings, markdown_table
 
 NASTY = [
     "<script>alert(1)</script>",

@@ -41,22 +41,6 @@ def test_a_card_says_what_the_model_is_and_read(make_card):
         assert part in text
 
 
-def test_a_card_names_each_machine_once_and_the_forms_and_why(make_card):
-    other = {**SESSION, "devices": "1 x <b>"}
-    text = make_card(sessions=(SESSION, other, SESSION))
-    assert text.count("TPU") == 1 and r"; 1 x \<b\> (Linux" in text
-    attention = {"form": "fused", "ms": {"blocked": 1.31, "fused": 0.42}}  # as in 1.0
-    norm = {"form": "plain", "why": "fused is left out: it is slower"}
-    forms = {"attention": attention, "layer_norm": norm}
-    text = make_card(sessions=[SESSION, {**SESSION, "forms": forms}])
-    assert (
-        "| **forms** | Attention: fused; LayerNorm: plain; fused is left out: it is "
-        "slower |"
-    ) in text
-    assert "| **forms** | not recorded |" in make_card()
-    assert "| **forms** | those of an LSTM |" in make_card(model__kind="lstm")
-
-
 def test_what_is_not_recorded_is_said_to_be(make_card):
     card = make_card(saved=())
     assert card.startswith("**No checkpoint:** nothing is saved in this folder")
@@ -94,16 +78,3 @@ def test_a_card_names_the_origin_of_a_run(make_card):
     assert "from the weights and optimizer of a, step 1,200" in text
     assert "8 updates, the first 6 of them in the run before" in text
     assert "epochs: 0.50" in text, "2 updates of 1,024 of 4,096 tokens"
-
-
-def test_a_card_has_prompt_and_optimizer_with_its_arguments(make_card):
-    warmup = {"warmup_steps": 0, "warmup_fraction": 0.002, "final_fraction": 0.1}
-    lion = {"name": "lion", "arguments": "mu_dtype=bfloat16", **warmup}
-    lion = {f"optimizer__{key}": value for key, value in lion.items()}
-    text = make_card(eval__sample_prompt="*it*", **lion)
-    assert r"continuing “\*it\*”" in text
-    assert "| **optimizer** | lion of optax (mu_dtype=bfloat16), learning" in text
-    assert "cosine down to 10.0% after a warmup of 0.2% of the updates" in text
-    assert "norm 1; b1=0.9, b2=0.999, eps=1e-08 if it takes them" in text
-    card = make_card(optimizer__name="adamw", optimizer__arguments="nesterov=True")
-    assert "AdamW of optax (nesterov=True), learning rate" in card

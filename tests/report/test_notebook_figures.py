@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 from drawn import drawn_axes, texts
 from tiny_models import PAPER
 
@@ -10,19 +9,13 @@ from gpt1_jax.model.costs import num_params
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.report import notebook_figures
 
-LAYERS = ["embedding", "layer 1"]
 
-
-@pytest.mark.parametrize(("count", "rows"), [(1, 1), (5, 2)])
-def test_attention_maps_have_a_square_for_each_head(count, rows):
-    """The lowest of each column names the tokens."""
-    probs = np.tril(np.random.default_rng(0).random((count, 5, 5)))
+def test_attention_maps_have_a_square_for_each_head():
+    probs = np.tril(np.random.default_rng(0).random((5, 5, 5)))
     tokens = ("the", "$a", "b$", "\n", "")
     found = drawn_axes(notebook_figures.attention_maps(probs, tokens))
     maps = [axes for axes in found if axes.images and axes.get_title()]
-    titles = [f"head {number}" for number in range(1, count + 1)]
-    assert texts(axes.title for axes in maps) == titles
-    assert len({axes.get_subplotspec().rowspan.start for axes in maps}) == rows
+    assert texts(axes.title for axes in maps) == [f"head {n}" for n in range(1, 6)]
     for axes, weights in zip(maps, probs, strict=True):
         shown = axes.images[0].get_array()
         np.testing.assert_array_equal(shown.filled(0), weights)
@@ -30,20 +23,14 @@ def test_attention_maps_have_a_square_for_each_head(count, rows):
     labels = ["the", "$a", "b$", r"'\n'", "''"]
     assert texts(maps[0].get_yticklabels()) == labels
     assert texts(maps[-1].get_xticklabels()) == labels
-    named = [axes.xaxis.get_tick_params()["labelbottom"] for axes in maps]
-    assert named.count(True) == min(count, 4)
 
 
 def test_layer_similarity_is_the_mean_cosine_of_the_tokens():
-    """Numbers can be read on their colours."""
     states = np.asarray([[[1, 0], [0, 2]], [[3, 0], [5, 0]]], np.float32)
     axes, *_ = drawn_axes(notebook_figures.layer_similarity(states))
     np.testing.assert_allclose(axes.images[0].get_array(), [[1, 0.5], [0.5, 1]])
     assert texts(axes.texts) == ["1.00", "0.50", "0.50", "1.00"]
-    assert texts(axes.get_xticklabels()) == LAYERS
-    whole = notebook_figures.layer_similarity(np.eye(2, dtype=np.float32)[:, None])
-    colors = [text.get_color() for text in whole.axes[0].texts]
-    assert colors == ["white", "black", "black", "white"]
+    assert texts(axes.get_xticklabels()) == ["embedding", "layer 1"]
 
 
 def test_sentence_similarity_is_the_cosine_of_the_sentences():
@@ -52,27 +39,8 @@ def test_sentence_similarity_is_the_cosine_of_the_sentences():
     axes, *_ = drawn_axes(notebook_figures.sentence_similarity(states, sentences))
     expected = [[1, 0.6, 0], [0.6, 1, -0.8], [0, -0.8, 1]]
     np.testing.assert_allclose(axes.images[0].get_array(), expected, atol=1e-6)
-    first, second, third = texts(axes.get_yticklabels())
+    first, _, third = texts(axes.get_yticklabels())
     assert (first, third) == ("$x$ costs $1  1", "short  3")
-    assert second.endswith("word …  2") and len(second) < 45
-    assert texts(axes.get_xticklabels()) == ["1", "2", "3"]
-    assert axes.images[0].get_clim() == pytest.approx((-0.8, 1))
-
-
-def test_effects_are_coloured_by_sign_about_zero():
-    effects = np.asarray([[0.5, -2, 0], [1, 0, -0.25]])
-    tokens = ["the", "$m$", " "]
-    figure = notebook_figures.effect_map(effects, LAYERS, tokens, "nats")
-    axes, bar = drawn_axes(figure)
-    np.testing.assert_array_equal(axes.images[0].get_array(), effects)
-    assert axes.images[0].get_clim() == (-2, 2) and bar.get_ylabel() == "nats"
-    assert texts(axes.get_xticklabels()) == ["the", "$m$", "' '"]
-    assert texts(axes.get_yticklabels()) == LAYERS
-    assert texts(axes.texts)[:2] == ["0.50", "-2.00"]
-    red, _, blue, _ = axes.images[0].to_rgba(1)
-    assert red > blue
-    nothing = notebook_figures.effect_map(np.zeros((1, 1)), ["layer 1"], ["a"], "nats")
-    assert nothing.axes[0].images[0].get_clim() == (-1, 1)
 
 
 def test_components_of_the_papers_model(tiny_model_config):
@@ -96,6 +64,3 @@ def test_components_of_the_papers_model(tiny_model_config):
     head = {"kernel": params["wpe"], "bias": params["h_0"]["ln_1"]["bias"]}
     tuned = notebook_figures.component_sizes({"transformer": params, "head": head})
     assert tuned == {**sizes, "head": 513 * 768}
-    (axes,) = drawn_axes(notebook_figures.parameters_by_component(params))
-    assert [bar.get_width() for bar in axes.patches] == list(sizes.values())
-    assert texts(axes.texts)[0] == "31,087,104 (26.7%)"

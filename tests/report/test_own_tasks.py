@@ -1,7 +1,5 @@
 """What is shown of runs on tasks of one's own."""
 
-import json
-
 import numpy as np
 import pytest
 from drawn import drawn_axes, texts
@@ -11,15 +9,7 @@ from made_up_runs import finished_result, write_finished
 from gpt1_jax.finetuning.prediction_files import write_predictions
 from gpt1_jax.finetuning.results import predictions_file, read_finished
 from gpt1_jax.report import figures
-from gpt1_jax.report.comparisons import COMPARISONS
-from gpt1_jax.report.own_tasks import (
-    confusion_rows,
-    dev_curves,
-    own_results,
-    reliability_rows,
-)
-from gpt1_jax.report.runs import read_runs
-from gpt1_jax.report.sections import make_report
+from gpt1_jax.report.own_tasks import confusion_rows, own_results, reliability_rows
 from gpt1_jax.tasks.metrics import with_all_metrics
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example
@@ -103,9 +93,6 @@ def test_labels_and_errors_are_of_the_best_run(finished):
     assert "**tickets, 64 rows, dev split, seed 1, the best run on dev**" in text
     rows = [row for row in confusion_rows(runs) if row["predicted"] == "hardware"]
     assert [row["n"] for row in rows] == [1, 5, 8, 0, 5, 8]
-    names = [line.partition(" | ")[0] for line in text.splitlines()]
-    lines = [name for name in names if name.startswith("| tickets")]
-    assert list(dict.fromkeys(lines)) == ["| tickets, 9 rows", "| tickets, 64 rows"]
     text = own_results([runs[0], finished(RARE, custom__class_weights=("balanced",))])
     assert "| tickets, class_weights balanced | pre-trained |" in text
 
@@ -118,21 +105,6 @@ def test_labels_and_errors_are_of_the_test_split_if_it_has_labels(finished):
     text = own_results([finished(RARE, more=more)])
     assert "**tickets, dev split, seed 0**" in text
     assert "(0.500 before calibration)" in text
-
-
-def test_f1_names_the_positive_label(finished):
-    two = {"labels": ("abusive", "normal"), "custom__positive": "abusive"}
-    two["custom__metrics"] = ("f1",)
-    run = finished([(0, 0, 0.8), (1, 1, 0.9), (0, 1, 0.6)], **two)
-    text = own_results([run])
-    assert "| tickets | pre-trained | f1 of abusive | dev | 66.7 (" in text
-    (run.folder / "metrics.jsonl").write_text('{"step": 2, "valid_f1": 0.5}')
-    (curve,) = dev_curves([run])
-    assert (curve.title, curve.metric) == ("tickets: f1 of abusive", "f1")
-    curve = COMPARISONS["train_sizes"]
-    few = finished([(0, 0, 0.8)], rows=9, data__max_train_examples=9, **two)
-    table = curve.table(curve.scores([run, few]))
-    assert "| tickets: f1 of abusive | f1 |" in table
 
 
 def test_several_labels_an_example_are_shown_by_label(tmp_path):
@@ -148,7 +120,6 @@ def test_several_labels_an_example_are_shown_by_label(tmp_path):
 
 
 def test_a_confusion_matrix_is_drawn_as_it_is_written(finished):
-    """Labels are as they are, if there are not too many."""
     labels = ("a$b$", "_" * 40, "c")
     rows = confusion_rows([finished(RARE, labels)])
     first = {"task": "tickets", "split": "dev", "true": "a$b$", "predicted": "a$b$"}
@@ -158,27 +129,10 @@ def test_a_confusion_matrix_is_drawn_as_it_is_written(finished):
     assert texts(axes.texts) == list("011015008")
     shares = axes.images[0].get_array()
     assert shares[1, 2] == pytest.approx(5 / 6) and shares[2, 2] == 1
-    ticks = axes.get_yticklabels()
-    assert texts(ticks) == ["a$b$", "_" * 20, "c"]
-    assert not any(tick.get_parse_math() for tick in ticks)
-    many = confusion_rows([finished(RARE, tuple(map(str, range(30))))])
-    assert not drawn_axes(figures.confusion_matrices(many))[0].texts
+    assert texts(axes.get_yticklabels()) == ["a$b$", "_" * 20, "c"]
 
 
-def test_a_reliability_curve_shows_its_calibration_error(finished):
-    run = finished(RARE)
-    rows = reliability_rows([run])
+def test_reliability_is_the_accuracy_by_how_sure_the_model_was(finished):
+    rows = reliability_rows([finished(RARE)])
     assert [row["n"] for row in rows] == [1, 1, 5, 9]
-    (axes,) = drawn_axes(figures.reliability_curves(rows))
-    error = run.result["dev"]["calibration_error"]
-    assert axes.get_title() == f"tickets, dev\nexpected calibration error {error:.3f}"
-    assert list(axes.lines[1].get_ydata()) == [row["accuracy"] for row in rows]
-
-
-def test_a_report_has_the_pictures_of_each_origin(finished, tmp_path):
-    for run in (finished(RARE), finished(RARE, init_from="runs/pretrain/other")):
-        (run.folder / "results.json").write_text(json.dumps(run.result))
-    report = make_report(read_runs([str(tmp_path)], {}), "", "today")
-    names = [picture.name for picture in report.pictures]
-    assert names == ["confusion", "reliability", "confusion_2", "reliability_2"]
-    assert report.pictures[0].rows[0]["task"] == "tickets"
+    assert [row["accuracy"] for row in rows] == pytest.approx([0, 1, 0, 8 / 9])

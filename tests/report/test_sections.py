@@ -1,14 +1,12 @@
 """The sections of a report."""
 
 import functools
-import json
 import re
 import shlex
 
 import pytest
 from etils import epath
 from made_up_runs import (
-    SESSION,
     SIZES,
     finished_result,
     write_finished,
@@ -143,35 +141,6 @@ def test_what_was_begun_names_an_accepted_command(tmp_path, preset, section, mis
     config_lib.load(values.to_dict())
 
 
-def test_table_5_names_the_columns_that_were_begun_and_are_missing(tmp_path):
-    for name, values in (("a", {}), ("b", {"transfer_layers": "none"})):
-        write_finished(tmp_path / name, "cola", preset="ablations", **values)
-    of_lstm = {"init_from": "it's", "preset": "ablations", "sizes": LSTM}
-    write_finished(tmp_path / "l", "cola", **of_lstm)
-    report = document(tmp_path)
-    text = text_of(report, ABLATIONS)
-    assert "runs for no auxiliary LM in the table above. Made by:" in text
-    ((*_, first, second, _),) = commands_of(report)
-    assert first == "--config.init_from=runs/pretrain/small"
-    assert second == "--config.suite.lstm_init_from=it's"
-
-
-def test_what_each_run_recorded_is_shown_in_suitable_units(tmp_path):
-    """One without records has a card, but no curve."""
-    write_pretrained(tmp_path / "bare", records=(), sessions=())
-    for name, seconds in (("brief", 5.4), ("long", 90_061.0)):
-        session = {**SESSION, "seconds": {"training": seconds}}
-        write_pretrained(tmp_path / name, sessions=(session,))
-    write_finished(tmp_path / "tuned")
-    write_json(tmp_path / "tuned" / "sessions.json", {"sessions": [SESSION]})
-    report = document(tmp_path)
-    text = text_of(report, "Pre-training")
-    assert "| 5 s | 100.0% |" in text and "| 25 h 1 min | 100.0% |" in text
-    assert "bare" not in text and "### bare" in text_of(report, "Models")
-    versions = text_of(report, "Versions")
-    assert "| 1 fine-tuned run | gpt1_jax 1.0.0, jax 0.10.2 |" in versions
-
-
 @pytest.fixture
 def add(tmp_path):
     """A function that adds a finished run to those that `told` reports."""
@@ -244,45 +213,15 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add, 
 
 
 def test_a_report_on_ones_own_runs_is_about_them(add, told, tmp_path):
-    """Its title, and no section without content."""
-
-    def title(given=""):
-        runs = read_runs([str(tmp_path / "runs")], {})
-        return sections.make_report(runs, given, "today").title
-
+    """And has no section without content."""
     write_pretrained(tmp_path / "runs" / "pretrain" / "letters")
     add("custom", custom__name="reviews")
     made = told()
     assert "reproduction" not in made.introduction
     named = ["Fine-tuning", "Pre-training", "Models", "Configurations", "Versions"]
     assert titles(made) == named
-    assert title() == "letters, reviews" and title("Mine") == "Mine"
-    for name in "abcd":
-        write_pretrained(tmp_path / "runs" / "pretrain" / name)
-    assert title() == "a, b, c, d and 2 more"
-    add("sst2")
-    assert title() == "A reproduction of GPT-1"
-
-
-def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, told, tmp_path):
-    section = "Fine-tuning over updates"
-    add("custom", custom__name="reviews")
-    assert section not in titles(told())
-    add("custom", seed=1, custom__name="reviews")
-    for number in "01":
-        records = [{"step": k, "valid_accuracy": k / 10} for k in (2, 4)]
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        (tmp_path / "runs" / number / "metrics.jsonl").write_text(lines)
-    (picture,) = pictures(told(), section)
-    (axes,) = picture.draw().axes
-    assert axes.get_title() == "reviews"
-    assert [list(values) for values in axes.lines[-1].get_data()] == [[2, 4], [20, 40]]
-    assert axes.lines[0].get_ydata()[0] == 50
-    named = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert named == ["most frequent label", "seed 0", "seed 1"]
-    shown = [(row["run"], row["step"], row["score"]) for row in picture.rows]
-    assert shown[0] == ("most frequent label", None, 50)
-    assert shown[-1] == ("seed 1", 4, 40)
+    runs = read_runs([str(tmp_path / "runs")], {})
+    assert sections.make_report(runs, "", "today").title == "letters, reviews"
 
 
 def test_a_score_stands_beside_what_it_has_to_beat_on_the_same_split(add, told):
@@ -337,21 +276,6 @@ def test_runs_on_babylms_data_are_in_no_table_or_figure_of_the_paper(add, told):
     scores = text_of(after, "Fine-tuning")
     assert "| pre-trained | accuracy | dev | 90.0 | 50.0 | - | 40 |" in scores
     assert "| RTE, aux_lm_weight 0.5 | pre-trained |" in scores
-
-
-def test_comparisons_are_drawn_and_tabled_beside_what_the_paper_found(add, told):
-    """A figure and a table for each origin."""
-    for layers in (0, 1, 2):
-        add("rte", 0.5 + layers / 10, transfer_layers=str(layers))
-        origin = {"init_from": "runs/pretrain/large"}
-        add("rte", 0.5, transfer_layers=str(layers), **origin)
-    report = told()
-    text = text_of(report, LAYERS)
-    assert "RACE (dev) rises from" in text and " 50.0 | 60.0 | 70.0 |" in text
-    first, second = pictures(report, LAYERS)
-    assert (first.name, second.name) == ("layer_transfer", "layer_transfer_2")
-    assert list(first.rows["setting"]) == [0, 1, 2]
-    assert list(first.rows["score"]) == [50, 60, 70]
 
 
 def test_runs_are_grouped_by_origin_and_those_from_scratch_join_their_like(add):
@@ -428,26 +352,6 @@ def test_only_values_that_differ_from_the_preset_are_listed(tmp_path):
     text = sections.describe_config(config)
     assert "pretrain.py:quickstart" in text and "| train.num_steps | 8 |" in text
     assert r"| data.train | \<b\>\|\* |" in text
-    config = configured(train__num_steps=1500, optimizer__warmup_steps=150)
-    assert sections.describe_config(config).endswith("are those of the file.")
-    changed = sections.changed_values(configured(preset="no such"))
-    assert changed["model.num_layers"] == 4, "12 by default"
-
-
-def test_fine_tuned_runs_that_are_alike_share_a_line(add):
-    """A value of the file, 0.5, is listed beside one that differs."""
-    of_runs = [("sst2", 0, 0.5), ("sst2", 1, 0.5), ("cola", 0, 0.5), ("cola", 0, 0.0)]
-    configs = [
-        add(task, seed=seed, head__aux_lm_weight=weight).config
-        for task, seed, weight in of_runs
-    ]
-    text = sections.describe_configs(configs)
-    groups, shared = text.split("\n\nAll of them:\n\n")
-    header, _, *lines = groups.splitlines()
-    assert header == "| tasks (seeds) | head.aux_lm_weight |"
-    assert lines == ["| sst2 (0, 1); cola (0) | 0.5 |", "| cola (0) | 0.0 |"]
-    assert "| init_from | runs/pretrain/small |" in shared
-    assert "num_layers" not in text and "suite." not in text
 
 
 def test_runs_that_took_over_fewer_layers_have_lines_of_their_own(add, told):

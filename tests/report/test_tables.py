@@ -7,7 +7,6 @@ from made_up_runs import finished_run
 
 from gpt1_jax.report import tables
 from gpt1_jax.report.paper import GLUE
-from gpt1_jax.tasks.metrics import Metric
 
 # GPT-1 on the GLUE leaderboard, in points: the first metrics are the paper's.
 LEADERBOARD = {
@@ -170,24 +169,6 @@ def test_the_average_counts_race_and_mnli_once():
     assert parsed(results_table(half))["**Average**"]["pretrained"] == "60.0 (1)"
 
 
-def test_small_values_that_are_not_in_points_keep_three_digits(monkeypatch):
-    """A table of such values alone has no average and says nothing of x 100."""
-    loss = Metric(lambda predictions, labels: 0.0, highest_is_best=False)
-    monkeypatch.setitem(tables.METRICS, "loss", loss)
-    runs = [result(seed=n, loss=v) for n, v in enumerate([1.234, 1.25, 99.95])]
-    alone = results_table({"mine": {"pretrained": runs}})
-    assert "| mine | loss | 10 | 0.0125 (0.0123 to 1.00) | - |" in alone
-    assert "Average" not in alone and "x 100" not in alone
-    assert alone.endswith("then the lowest to highest. Lower is better: loss.\n")
-    points = {"rte": {"pretrained": [result(accuracy=60, loss=3)]}}
-    both = results_table({"mine": {"pretrained": runs}, **points})
-    assert "All values but loss are x 100; for several runs," in both
-    assert parsed(both)["**Average**"]["pretrained"] == "60.0 (1)"
-    assert "loss" not in results_table(points)  # which shows the accuracy alone
-    large = results_table({"mine": {"bigger": [result(loss=123456)]}})
-    assert "| bigger | 1234.6 |" in large
-
-
 def test_scores_of_labelled_test_splits_have_a_column():
     labelled = {**result(accuracy=80), "test": {"n": 9, "accuracy": 0.79}}
     withheld = {**result(accuracy=60), "test": {"n": 9, "scores": None}}
@@ -224,16 +205,3 @@ def test_variants_have_a_line_each_and_tasks_are_columns():
         "| majority baseline | - | - | - | 50.0 | - | - |",
     ]
     assert "- RACE-m, RACE-h, RACE: no data" in text
-
-
-@pytest.mark.parametrize(
-    ("given", "names"),
-    [
-        ((("lstm", "x/a"), ("rnn", "y/a")), ["x/a (LSTM)", "y/a (rnn)"]),
-        ((("lstm", "x/a"), ("lstm", "x/a")), ["a"]),
-        ((("lstm", "runs/a"), ("lstm", "gs://x/b/")), ["a", "b"]),
-    ],
-)
-def test_runs_are_named_by_folder_and_by_kinds_that_differ(given, names):
-    runs = [{"kind": kind, "init_from": folder} for kind, folder in given]
-    assert list(dict.fromkeys(tables.run_names(runs))) == names

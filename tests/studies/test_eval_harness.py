@@ -87,12 +87,9 @@ def encode_pair(harness, tokenizer, context, continuation):
         ("ab cd", " ef", "aBcD", "eF"),
         ("ab cd ", "ef", "aBcD", "eF"),
         ("ab cd", "ef", "aB", "cdeF"),  # inside a word: all of it
-        ("ab c:", "ef", "aBc:", "eF"),
         ("ab cd.\n", "ef", "aBcd®", "\neF"),
         ("", "ef gh", "\n", "eFgH"),
-        (" ", "ef gh", "\n", "eFgH"),
         ("", "\nef", "\n", "eF"),
-        ("cd", "ef", "\n", "cdeF"),
         ("ab", " ", "aB", ""),
     ],
 )
@@ -186,7 +183,6 @@ def test_a_stop_string_is_left_out_whatever_its_case(model, face):
     ("arguments", "same"),
     [
         ({"max_gen_toks": "6", "until": ["", "####"], "top_k": None}, {}),
-        ({"max_new_tokens": 6, "temperature": 0, "do_sample": None}, {}),
         ({"max_tokens": 6, "do_sample": False, "temperature": 0.7}, {}),
         (
             {"max_gen_toks": 6, "temperature": 0.7, "top_p": 0.9, "top_k": 5},
@@ -209,7 +205,6 @@ def test_arguments_of_a_generation_mean_what_they_do_elsewhere(
         ({"num_beams": 2}, r"unexpected keyword argument 'num_beams'\. .* top_k"),
         (None, r"generation_kwargs=None: .* Arguments are until, max_gen_toks, do_s"),
         ({"max_tokens": "x"}, r"'max_tokens': 'x'}: invalid literal"),
-        ({"max_gen_toks": 0}, r"max_new_tokens=0 must be positive"),
         ({"max_gen_toks": 10**9}, r"must be at most 32,768: .*--gen_kwargs max_gen_to"),
         ({"temperature": 10**400}, r"int too large to convert to float"),
         ({"until": 5}, r"'until': 5}: 'int' object is not iterable"),
@@ -244,7 +239,6 @@ def test_the_model_is_made_of_our_words(harness, pretrained):
         ("init_from={run},step=milestones", r"step='milestones' must be default"),
         ("init_from={run},dtype=float16", r"^dtype='float16' is not known"),
         ("init_from={run},batch_size=0", r"batch_size=0 must be auto or a number"),
-        ("init_from={run},seed=-1", r"^seed=-1 must be a whole number in \[0, 2\*\*32"),
         ("init_from={run},add_bos_token=2", r"^add_bos_token=2 must be True or False"),
     ],
 )

@@ -145,16 +145,8 @@ def test_after_a_context_only_the_sentence_is_scored(tmp_path):
         (PAIR, {"good": "best"}, "no column 'best'"),
         (PAIR, {"paradigm": "kind"}, "no column 'kind'"),
         ({**PAIR, "sentence_bad": " "}, {}, "an answer or sentence is empty, so"),
-        (
-            {**PAIR, "sentence_bad": [3]},
-            {},
-            r"'sentence_bad' holds \[3\], not t",
-        ),
-        (
-            {**PAIR, "lead": ["a"]},
-            {"context": "lead"},
-            r"'lead' holds \['a'\], not",
-        ),
+        ({**PAIR, "sentence_bad": [3]}, {}, r"'sentence_bad' holds \[3\], not t"),
+        ({**PAIR, "lead": ["a"]}, {"context": "lead"}, r"'lead' holds \['a'\], not"),
         ({**PAIR, "best": "c"}, {"good": "best"}, "label 'c' is neither"),
         ({**PAIR, "best": ""}, {"good": "best"}, "no label in column 'best'"),
     ],

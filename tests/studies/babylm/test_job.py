@@ -313,18 +313,8 @@ PAST, AOA = "wug_past_tense/wug_past_tense.jsonl", "aoa/cdi_childes.json"
     ("tasks", "name", "content", "said"),
     [
         ("glue", "a", {}, r"config\.tasks names 'glue'"),
-        (
-            "wug_past",
-            WUG,
-            {"sentences": "a", "ratio": "much"},
-            r"1: columns 'sent",
-        ),
-        (
-            "wug_past",
-            WUG,
-            {"sentences": "a", "ratio": 0.5},
-            r"1: column 'answers'",
-        ),
+        ("wug_past", PAST, {"sentences": "a", "ratio": "much"}, r"1: columns 'sent"),
+        ("wug_past", PAST, {"sentences": "a", "ratio": 0.5}, r"1: column 'answers'"),
         ("aoa", AOA, {"word": [{"context": None}]}, "is not an object of words"),
     ],
 )

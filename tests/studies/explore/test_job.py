@@ -7,7 +7,6 @@ import re
 import jax
 import numpy as np
 import pytest
-from made_up_tokenizer import Numbers
 from tiny_run import job_config
 
 import gpt1_jax
@@ -122,24 +121,6 @@ def test_the_page_has_the_numbers_of_the_model(pretrained, pretrained_lstm, tmp_
             assert spelled.removesuffix("·") in (text, "▁", "↵")
             assert prob == pytest.approx(share, abs=1e-4)
     assert [run["layers"] for run in data["runs"]] == [1, 0]
-
-
-def test_a_token_that_does_not_end_a_word_has_a_dot(pretrained):
-    """Unless tokens mark where words begin."""
-    tokenizer = gpt1_jax.load(str(pretrained)).tokenizer
-    *inside, last = [
-        explore.token_text(tokenizer, token) for token in tokenizer.encode("walked")
-    ]
-    assert inside and all(text.endswith("·") for text in inside)
-    assert "".join([*inside, last]).replace("·", "") == "walked" and last[-1] != "·"
-
-    class Beginnings(Numbers):
-        marks_word_ends = False
-
-        def decode(self, ids):
-            return "".join(map(str, ids))
-
-    assert explore.token_text(Beginnings(), 7) == "7"
 
 
 def test_text_of_a_stranger_is_text(pretrained, tmp_path):

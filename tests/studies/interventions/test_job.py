@@ -7,20 +7,21 @@ import random
 import numpy as np
 import pandas as pd
 import pytest
-from babylm_data import phrase
+from babylm_data import WORDS
 from tiny_tasks import read_lines, write_lines
 
 import gpt1_jax
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.interventions import zero
-from gpt1_jax.report.runs import read_runs
-from gpt1_jax.report.sections import make_report
-from gpt1_jax.report.studies import read_evaluation
 from gpt1_jax.report.study_scores import long_table
 from gpt1_jax.studies.interventions import job
 from gpt1_jax.studies.interventions.table import chosen_heads
 
 PARADIGMS = ("ellipsis_n_bar_1", "ellipsis_n_bar_2")
+
+
+def phrase(rng, length):
+    return " ".join(rng.choices(WORDS, k=length))
 
 
 @pytest.fixture(scope="module")
@@ -120,21 +121,6 @@ def test_tables_figure_and_csv_are_written_over_steps(study, tmp_path):
     (first, _) = chosen_heads(long_table(runs, job.STUDY.rows), 2)
     lines = [line for line in table.splitlines() if line.startswith("| head ")]
     assert lines[0].startswith(f"| head {first[0]}.{first[1]} |")
-
-
-def test_a_report_shows_a_baseline_beside_the_run_and_names_damage(
-    study, finetuned, tmp_path
-):
-    study(baseline_init_from=str(finetuned))
-    assert "### ellipsis, " in (tmp_path / "out/results.md").read_text()
-    runs = read_runs([str(tmp_path / "out")], {})
-    sections = {each.title: each for each in make_report(runs, "", "").sections}
-    _, picture, text = sections["Interventions"].blocks
-    assert picture.draw().axes and "#### ellipsis, " in text
-    path = tmp_path / "out/results.json"
-    path.write_text(path.read_text().replace('"kind": "clean"', '"sort": "clean"', 1))
-    with pytest.raises(UserError, match="holds no interventions scores"):
-        read_evaluation(tmp_path / "out", {})
 
 
 PROMPT = dict(clean="a cd", corrupted="b cd", sentence_good="gh", sentence_bad="ij")

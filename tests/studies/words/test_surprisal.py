@@ -4,8 +4,6 @@ import csv
 import functools
 import io
 import json
-import os
-import subprocess
 
 import numpy as np
 import pytest
@@ -86,15 +84,6 @@ def test_what_is_read_before_a_word_and_its_punctuation_are_chosen(table):
     assert alone["word"] == "hij!" and last(punctuation="apart")["word"] == "!"
     assert last(context="text")["nats"] != alone["nats"]
     assert last(first_word="unscored")["nats"] == ""
-
-
-def test_nothing_is_said_in_a_stream(ask, tmp_path):
-    pipe = tmp_path / "pipe.csv"
-    os.mkfifo(pipe)
-    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as cat:
-        out = ask(text="the abcd", output=str(pipe))
-        assert cat.communicate()[0].startswith(b"step,line")
-    assert "Wrote" not in out
 
 
 def test_given_words_come_back_row_for_row(ask, table, tmp_path, pretrained):

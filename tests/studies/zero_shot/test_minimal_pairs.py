@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from babylm_data import phrase
+from babylm_data import WORDS
 from hub_server import serve_hub, use_hub
 from made_up_tasks import write_hub_file
 from tiny_tasks import read_lines, write_lines
@@ -19,6 +19,10 @@ PARADIGMS = (  # all of theirs
     *("ellipsis_n_bar_1", "ellipsis_n_bar_2"),
     *("anaphor_gender_agreement", "anaphor_number_agreement"),
 )
+
+
+def phrase(rng, length):
+    return " ".join(rng.choices(WORDS, k=length))
 
 
 @pytest.fixture(scope="module")
@@ -132,22 +136,14 @@ def test_predictions_can_be_joined_with_the_items(run_own_pairs, run_job, tmp_pa
 
 
 def test_paradigms_of_one_name_in_two_files_are_told_apart(run_job, tmp_path):
-    """A long item is read in windows."""
-    long = " ".join(["abcdefg"] * 60)
+    row = {"sentence_good": "ab cd", "sentence_bad": "cd ab", "kind": "same"}
     for name in ("one", "two"):
-        rows = [
-            {"sentence_good": "ab cd", "sentence_bad": "cd ab", "kind": "same"},
-            {"sentence_good": long, "sentence_bad": f"{long} h", "kind": name},
-        ]
-        write_lines(tmp_path / f"{name}.jsonl", rows)
+        write_lines(tmp_path / f"{name}.jsonl", [row])
     files = f"{tmp_path}/one.jsonl,{tmp_path}/two.jsonl"
     own = {"data__files": files, "data__source": "files", "data__paradigm": "kind"}
-    out = run_job("minimal_pairs", "custom", **own)
-    assert "two: 1 example of 2 longer than 40 tokens: read in windows" in out
+    run_job("minimal_pairs", "custom", **own)
     table = (tmp_path / "out/results.md").read_text()
-    for name in ("same (one)", "same (two)", "one", "two"):
-        assert f"\n| {name} | 1 |" in table
-    assert "sentences that tie share the point" in table
+    assert "\n| same (one) | 1 |" in table and "\n| same (two) | 1 |" in table
 
 
 def test_missing_files_are_refused_before_any_work(score, tmp_path, monkeypatch):

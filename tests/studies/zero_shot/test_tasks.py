@@ -189,7 +189,6 @@ PLACE = {"text": "It bit.", "pronoun_start": 0}
     [
         (COPA, {**WORDING["copa"][0], "premise": [3]}, r"'premise' holds \[3\], not t"),
         (DPR, dpr("The bee bit.", "it"), "pronoun 'it' is not a word of 'The bee bit"),
-        (DPR, dpr("The bee bit.", ""), "pronoun '' is not a word"),
         (DPR, dpr("The bee bit it.", 3), "hold texts, not 'The bee bit it.' and 3"),
         (DPR, dpr("It bit.", "it", candidates=("a",)), "list of 2 to 10 texts"),
         (DPR, dpr("It bit.", "it", label=2), "label 2 is none of the example's 2 ch"),
