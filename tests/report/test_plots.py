@@ -10,11 +10,11 @@ from gpt1_jax.report.plots import figure_path, new_figure, render_figure, save_f
 MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
 
-def small_figure():
+def small_figure(title="title"):
     figure = new_figure(2, 2)
     axes = figure.subplots()
     axes.plot([1, 2], [3, 4])
-    axes.set_title("title")
+    axes.set_title(title)
     return figure
 
 
@@ -52,6 +52,16 @@ def test_a_figure_that_fails_or_cannot_be_written_is_one_warning(tmp_path, capsy
     assert save_figure(small_figure, path, [{"step": 1}]) is None
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith(f"WARNING: no figure {path}: ")
+
+
+def test_letters_that_the_font_lacks_are_of_the_users_font_or_said(tmp_path, capsys):
+    path = epath.Path(tmp_path) / "a.png"
+    with matplotlib.rc_context({"font.sans-serif": ["No Such Font", "STIXGeneral"]}):
+        save_figure(lambda: small_figure("\u24b6"), path)
+    assert capsys.readouterr().out == ""
+    save_figure(lambda: small_figure("\u24b6\u24b6"), path)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f"WARNING: {path} has boxes for letters" in line and "lacks: \u24b6;" in line
 
 
 @pytest.mark.parametrize("suffix", MAGIC)
