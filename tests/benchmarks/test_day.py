@@ -8,12 +8,8 @@ import time
 
 import pytest
 from tiny_run import as_flags, run_program, tiny_overrides, write_texts
-from tiny_tasks import write_lines
 
 from benchmarks.experiments import day
-from benchmarks.paper_model import load_config
-from gpt1_jax import config as config_lib
-from gpt1_jax.studies.zero_shot import job as zero_shot
 
 pytestmark = pytest.mark.slow
 
@@ -45,14 +41,6 @@ def script(tmp_path):
 
     yield run
     run("stop")
-
-
-def test_an_error_that_ended_a_run_is_in_its_log(tmp_path):
-    printed = tmp_path / "transformer.txt"
-    printed.write_text("gpt1_jax: error: an old one\nstep 1\nstep 2\n")
-    assert day.why_ended(printed) == "killed"
-    printed.write_text("step 1\ngpt1_jax: error: the disk is full\n(--verb ..)\n")
-    assert day.why_ended(printed) == "the disk is full"
 
 
 def test_whatever_stops_it_it_goes_on(script, tmp_path):
@@ -101,18 +89,3 @@ def test_whatever_stops_it_it_goes_on(script, tmp_path):
     assert ends[1]["steps"] == killed - stopped > 0 < ends[1]["tokens_per_second"]
     code, printed = script("table")
     assert code == 0 and printed.count("| SIGTERM |") == 3
-
-
-def test_a_figure_is_drawn_of_loss_and_pairs(pretrained, tmp_path):
-    folder, scores = tmp_path / "day", tmp_path / "scores"
-    shutil.copytree(pretrained, folder / "transformer")
-    pairs = tmp_path / "anaphor_gender_agreement.jsonl"
-    pair = {"sentence_good": "the boats", "sentence_bad": "boats the"}
-    write_lines(pairs, [{**pair, "UID": pairs.stem}] * 3)
-    config = load_config("minimal_pairs", pairs.stem)
-    config.update(init_from=str(folder / "transformer"), step="all")
-    config.data.update(source="official", dir=str(tmp_path))
-    zero_shot.run(config_lib.load(config.to_dict()), str(scores))
-    given = ("--seconds=21,19", f"--output={tmp_path / 'day.png'}")
-    day.main(["figure", f"--folder={folder}", f"--scores={scores}", *given])
-    assert (tmp_path / "day.png").read_bytes().startswith(b"\x89PNG")

@@ -17,14 +17,6 @@ def test_sentences_come_from_text_json_lines_and_folders(tmp_path):
     assert eval_harness.read_sentences(tmp_path) == ["c", "f", "d", "g"]
 
 
-def test_different_scores_are_doubted():
-    results = {name: {"device": "cpu", "loss": -9.0} for name in "ab"}
-    assert eval_harness.doubts(results) == []
-    results["a"]["loss"] = -9.01
-    (doubt,) = eval_harness.doubts(results)
-    assert "differ by 0.01 nats" in doubt
-
-
 @pytest.mark.slow
 def test_the_script_measures_both(run_script, pretrained, tmp_path):
     for package in ("lm_eval", "torch", "transformers", "accelerate"):

@@ -21,17 +21,6 @@ def test_examples_end_with_the_extract_token_and_repeat(task):
     assert first.lengths.max() <= finetune_step.TASKS[task].deciles[-1]
 
 
-def test_a_variant_is_compared_with_the_peer_of_its_objective():
-    """With the fastest, if there are several."""
-    seconds = {"hf_f32": 4, "hf_f32_no_lm": 3, "jax_f32": 2, "jax_f32_no_lm": 1}
-    seconds["hf_f32_compiled"] = 5
-    results = {name: {"seconds": [each]} for name, each in seconds.items()}
-    finetune_step.compare(results)
-    speeds = {name: result["speed_vs_best_torch"] for name, result in results.items()}
-    peers = {"hf_f32": 1, "hf_f32_no_lm": 1, "hf_f32_compiled": 0.8}
-    assert speeds == {**peers, "jax_f32": 2, "jax_f32_no_lm": 3}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "dtype", "aux_lm_weight"),

@@ -35,17 +35,6 @@ def test_a_loop_counts_as_often_as_each_block_runs_it():
     assert instructions(listing(*LOOP), (64, 1, 1), 32) == exact
 
 
-def test_a_warp_stops_where_its_threads_leave():
-    code = (
-        "S2R R0, SR_TID.X",
-        "ISETP.GT.U32.AND P1, PT, R0, 0x1f, PT",
-        "@P1 EXIT",
-        "FADD R1, R0, R0",
-        "EXIT",
-    )
-    assert instructions(listing(*code), (1, 1, 1), 96) == 5 + 3 + 3
-
-
 LOADED = "LDG.E R0, desc[UR4][R2.64]"
 
 
@@ -59,21 +48,6 @@ LOADED = "LDG.E R0, desc[UR4][R2.64]"
 )
 def test_what_depends_on_loaded_values_is_not_guessed(before):
     assert instructions(listing(*before, *LOOP[1:]), (4, 1, 1), 32) is None
-
-
-@pytest.mark.parametrize(
-    "branch, executed",
-    [
-        ("BRA.U !UP0, `(.L_x_1)", 4),
-        ("BRA.U UP0, `(.L_x_1)", 3),
-        ("BRA.DIV UR4, `(.L_x_1)", 4),
-        ("CALL.REL.NOINC `(.L_x_1)", 4),
-    ],
-)
-def test_branches_are_taken_as_a_whole_warp_takes_them(branch, executed):
-    compare = "UISETP.EQ.U32.AND UP0, UPT, URZ, 0x0, UPT"
-    code = compare, branch, "FADD R1, R0, R0", ".L_x_1:", "EXIT"
-    assert instructions(listing(*code), (1, 1, 1), 32) == executed
 
 
 @pytest.mark.parametrize(
@@ -108,14 +82,6 @@ def test_whole_numbers_are_computed_as_the_hardware_does(code, value):
     lines = "CS2R R0, SRZ", *before, ".L_x_0:", *loop, "@P0 BRA `(.L_x_0)", "EXIT"
     executed = instructions(listing(*lines), (5, 1, 1), 32)
     assert executed == 5 * (1 + len(before) + 3 * value + 1)
-
-
-def test_registers_and_shared_memory_limit_the_warps_of_a_multiprocessor():
-    small = Code(100, 128, 32, 0, 0, None)
-    assert small.resident_warps == 64
-    assert small._replace(registers=203).resident_warps == 8
-    assert small._replace(shared_bytes=100 * 1024).resident_warps == 8
-    assert small._replace(threads=32).resident_warps == 32, "at most 32 blocks"
 
 
 LAUNCH = "grid: [{}, 1, 1] threads: [64, 1, 1]  shared_memory: {} bytes"
