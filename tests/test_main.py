@@ -403,35 +403,6 @@ def test_ctrl_c_during_imports_takes_one_line(run_main, tmp_path, module):
     assert not folder.exists()
 
 
-def test_what_a_thread_of_orbax_logs_is_said_once_by_what_it_raises():
-    """As where the disk fills up in a save."""
-    code = """
-import sys, types
-from gpt1_jax import program
-
-def full():
-    raise OSError("the disk is full")
-
-def fail(config, workdir):
-    from absl import logging
-    from orbax.checkpoint._src.futures import future
-
-    logging.error("Of another package.")
-    thread = future._SignalingThread(target=full, send_signals=(), receive_signals=())
-    thread.start()
-    thread.join()
-
-sys.modules["gpt1_jax.jobs.report"] = types.SimpleNamespace(run=fail)
-program.run()
-"""
-    _, output = run_program("--config=configs/report.py", program=("-c", code))
-    assert output.splitlines() == [
-        "ERROR: Of another package.",
-        "gpt1_jax: error: the disk is full",
-        "(--verbosity=1 shows the traceback)",
-    ]
-
-
 def test_an_older_python_is_refused_in_one_line(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 10, 13))
     with pytest.raises(SystemExit, match=r"error: Python 3\.11 or newer"):
@@ -474,18 +445,6 @@ while pages() > before - 60_000:
     time.sleep(0.1)
 print(before)
 """
-# A thread that has allocated before would go on giving its memory back.
-_BEFORE_THREADS = """
-import sys
-from gpt1_jax import main
-
-def keep(really=main.keep_freed_memory):
-    really()
-    print(sorted({"jax", "numpy", "absl"} & sys.modules.keys()))
-
-main.keep_freed_memory, sys.argv = keep, ["gpt1_jax", "--help"]
-main.run()
-"""
 
 
 def printed_by(code):
@@ -500,8 +459,6 @@ def test_memory_that_is_freed_is_used_again_and_goes_back_if_it_stays_free():
     """A result has 16,384 pages of 4 KiB; a hole of 65,536 lies below what is used."""
     assert int(printed_by(_FAULTS)) < 4096
     assert int(printed_by(_HOLE)) > 65_536
-    printed = printed_by(_BEFORE_THREADS)
-    assert printed.startswith("[]\nUsage") and "configs/finetune.py" in printed
 
 
 @pytest.mark.parametrize(

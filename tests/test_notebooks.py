@@ -20,10 +20,6 @@ def sources(name, kind="code"):
     return ["".join(cell["source"]) for cell in found if cell["cell_type"] == kind]
 
 
-def test_the_notebooks_are_found():
-    assert set(NOTEBOOKS) == {"pretrain", "finetune", "look_inside"}
-
-
 @each_notebook
 def test_it_holds_calls_of_the_package_without_output(name):
     """On a TPU, which serves one process, by the kernel or by programs, never both."""

@@ -231,17 +231,6 @@ def test_the_lines_of_the_readme_run_as_printed(
     assert "(2, " in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_without_the_study_of_batches_only_they_are_missing(pretrained, monkeypatch):
-    for name in ("batches", "batches.training_text"):  # another test may have loaded
-        monkeypatch.setitem(sys.modules, f"gpt1_jax.studies.{name}", None)
-    model = gpt1_jax.load(str(pretrained))
-    assert len(model.log_probs("a word"))
-    with pytest.raises(
-        UserError, match="study in gpt1_jax/studies/batches, which this"
-    ):
-        model.batches(1)
-
-
 def test_several_texts_are_scored_apart(model):
     texts = (TEXT, "ab cd\nef", TEXT)
     for reading in ({}, {"context": "text"}, {"punctuation": "apart"}):
