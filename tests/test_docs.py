@@ -165,13 +165,6 @@ def test_flags_in_prose_exist(arguments):
     pytest.fail(f"no job takes {arguments}")
 
 
-@pytest.mark.parametrize("marker", ["quickstart", "test"])
-def test_the_readme_marks_the_commands_that_ci_runs(marker):
-    text = README.read_text()
-    (place,) = re.finditer(rf"<!-- {marker} -->\n", text)
-    assert re.match(r"(?m)```bash\n(?:.+\n)+```$", text[place.end() :])
-
-
 def test_only_setup_cfg_says_who_owns_the_project():
     """What the owner fills in before a release; CITATION.cff repeats the author."""
     grep = ["git", "grep", "-lE", "OWNER|THIS_REPOSITORY|YOUR_(NAME|ACCOUNT)"]

@@ -42,22 +42,6 @@ def test_it_is_a_valid_notebook(name):
     nbformat.validate(nbformat.read(NOTEBOOKS[name], as_version=4))
 
 
-@each_notebook
-def test_it_says_what_is_missing_to_install_from_or_to_compute_on(name):
-    (install,) = [each for each in sources(name) if "REPOSITORY}" in each]
-    install = re.sub(r"(?m)^    [!%].*\n?", "", install)
-    missing = install.replace('"gpt1_jax"', '"no_such_package"')
-    with pytest.raises(ValueError, match="Set REPOSITORY"):
-        exec(missing, {"REPOSITORY": ""})
-    exec(missing, {"REPOSITORY": "https://example.org/gpt1_jax"})
-    exec(install, {"REPOSITORY": ""})
-    (check,) = [source for source in sources(name) if "JAX found" in source]
-    check = re.sub(r"^found = !.*", "found = ['cpu']", check)
-    with pytest.raises(RuntimeError, match="JAX found cpu, not tpu"):
-        exec(check, {"BACKEND": "tpu"})
-    exec(check, {"BACKEND": "cpu"})
-
-
 def execute(names, folder, texts):
     """Runs notebooks in a folder one after another, as tiny ones.
 

@@ -46,13 +46,10 @@ RESIDUAL = "model/execution.py:Execution.add_and_norm:170"
     [
         ("dense rest", MATMUL),
         ("attention rest", BLOCKED),
-        ("loss rest", ["ops/losses.py:_softmax:145", DENSE]),
         ("residual dropout", [*DROPOUT, RESIDUAL]),
         ("embedding", [*DROPOUT, "model/transformer.py:embed:60"]),
         ("optimizer", ["/site-packages/optax/u.py:f:1", "training/optimizer.py:g:2"]),
-        ("optimizer", ["training/steps.py:accumulated_gradients.<locals>.add:217"]),
         ("copies and other", ["/home/me/benchmarks/compiled.py:main:200"]),
-        ("copies and other", []),
     ],
 )
 def test_a_kernel_is_for_what_its_line_is_for(expected, places):

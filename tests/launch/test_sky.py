@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 import yaml
+from tiny_run import ROOT
 
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 

@@ -1,6 +1,5 @@
 """How devices exchange while they compute."""
 
-
 import jax
 import numpy as np
 import pytest

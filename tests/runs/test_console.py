@@ -1,4 +1,3 @@
-
 from gpt1_jax.runs import console
 
 
