@@ -20,12 +20,15 @@ NO_EXTRAS = "is not a list of extras"
         (LOCAL, ["--grace=1m", "2", "true"], {}, "--grace=1m is not"),
         (RESTART, [], {}, "no command"),
         (RESTART, ["true"], {"RESTARTS": "-1"}, "'-1' is not a number"),
+        (RESTART, ["true"], {"RESTART_DELAY": "soon"}, "'soon' is not a number"),
         (SLURM, ["--nodes=2", "train"], {}, "--nodes=2 is not a command"),
         (SLURM, ["train"], {}, "not in a SLURM job"),
+        (SLURM, ["train"], {"RESTARTS": "many"}, "RESTARTS=many is not"),
         (TPU, ["launch"], SLICE, "'launch' is none of up, create"),
         (TPU, ["run"], SLICE, "run needs a command"),
         (TPU, ["create"], {"NAME": "gpt1"}, "NAME, ZONE and TYPE must be set"),
         (TPU, ["create"], SLICE | {"TYPE": "h100"}, "no runtime is known for TYPE=h1"),
+        (TPU, ["create"], SLICE | {"WAIT_HOURS": "1d"}, "'1d' is not a whole number"),
     ],
 )
 def test_wrong_use_is_one_error(run_script, recorder, script, arguments, env, problem):

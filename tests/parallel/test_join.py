@@ -90,12 +90,13 @@ def test_variables_that_name_no_process_are_refused(
     assert count_processes("off") == 1
 
 
-def test_on_joins_without_asking_or_fails(joined, monkeypatch):
+def test_on_joins_without_asking(joined, monkeypatch):
     monkeypatch.setattr(join, "_count_in_cluster", lambda: 1)
     initialize_processes("on", Waits())
     assert len(joined) == 1
-    monkeypatch.undo()
-    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
+
+
+def test_on_fails_where_nobody_says_whom_to_join(joined, monkeypatch):
     monkeypatch.setattr(join, "Watchdog", lambda *_: contextlib.nullcontext())
 
     def initialize(**_):
