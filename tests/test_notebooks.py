@@ -15,9 +15,9 @@ NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipy
 each_notebook = pytest.mark.parametrize("name", NOTEBOOKS)
 
 
-def sources(name, kind="code"):
+def sources(name):
     found = json.loads(NOTEBOOKS[name].read_text())["cells"]
-    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == kind]
+    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == "code"]
 
 
 @each_notebook
