@@ -155,23 +155,6 @@ def test_every_job_has_a_documented_command():
     assert jobs == set(CONFIG_FILES)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        f"{PROGRAM} --config=configs/pretrain.py:small --config.model.depth=3",
-        f"{PROGRAM} --config=configs/pretrain.py:small stray",
-        f"{PROGRAM} --config=configs/finetune.py:sst3 --config.init_from=run",
-        "pip install -e '.[no_such_extra]'",
-        f"launch/local.sh 2 {PROGRAM} --config=configs/pretrain.py:huge",
-        "python -m gpt1_jax.mian --config=configs/pretrain.py:small",
-        "launch/tpus.sh stop",
-    ],
-)
-def test_wrong_commands_are_noticed(command):
-    with pytest.raises((ValueError, AttributeError, AssertionError, flags_lib.Error)):
-        check_command(command)
-
-
 @pytest.mark.parametrize("arguments", PROSE_FLAGS.values(), ids=PROSE_FLAGS)
 def test_flags_in_prose_exist(arguments):
     for file in CONFIG_FILES:
@@ -180,13 +163,6 @@ def test_flags_in_prose_exist(arguments):
             parsed([f"--config=configs/{file}.py", *arguments])
             return
     pytest.fail(f"no job takes {arguments}")
-
-
-@pytest.mark.parametrize("marker", ["quickstart", "test"])
-def test_the_readme_marks_the_commands_that_ci_runs(marker):
-    text = README.read_text()
-    (place,) = re.finditer(rf"<!-- {marker} -->\n", text)
-    assert re.match(r"(?m)```bash\n(?:.+\n)+```$", text[place.end() :])
 
 
 def test_only_setup_cfg_says_who_owns_the_project():

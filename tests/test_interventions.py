@@ -152,10 +152,3 @@ def test_parameters_and_activations_are_those_of_the_lists(
     )
     shapes = {name: x.shape for name, x in recorded.items()}
     assert listed("Names", kind, depth) == shapes
-
-
-def test_ready_edits_are_those_of_the_list():
-    listed = re.findall(r"(?m)^\| `(\w+)\(.*\)` \| ", PAGE)
-    source = (ROOT / "gpt1_jax" / "model" / "interventions.py").read_text()
-    made = re.findall(r"(?m)^def ([a-z]\w*)\([^)]*\) -> Edit:", source)
-    assert set(listed) == set(made) - {"as_pytree"}

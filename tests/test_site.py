@@ -3,17 +3,14 @@
 import html.parser
 import os
 import re
-import runpy
 import subprocess
 import sys
-import types
 from urllib.parse import unquote, urldefrag
 
 import pytest
 from tiny_run import ROOT
 
 pytest.importorskip("zensical", reason="needs pip install -e '.[docs]'")
-markdown = pytest.importorskip("markdown")
 pytestmark = pytest.mark.slow
 
 
@@ -102,22 +99,3 @@ def test_the_annotated_script_computes_what_it_says(site):
     assert re.search(r"a row of\s+<span><math.*?</math></span>, is added", page, re.S)
     assert r"\$" not in text
     assert not re.search(r"\$\\?\w+\$", text)  # an equation as it was written
-
-
-def test_equations_stay_in_their_paragraphs_and_prices_and_code_are_none(make_site):
-    for text in ("$W_p$ begins", "- $W_p$ in a list,\n  $x^1$ too"):
-        page = markdown.markdown(make_site.with_mathml(text), extensions=["md_in_html"])
-        ((_, inside),) = re.findall(r"<(p|li)>(.*?)</\1>", page, re.DOTALL)
-        assert inside.count("<math") == text.count("$") / 2
-    text = r"[\$] costs \$5; `[$]` and ``a`$b``; $x$" + "\n\n```\n$PATH $HOME\n```"
-    found = make_site.with_mathml(text)
-    assert found.startswith("[$] costs $5; `[$]` and ``a`$b``; <span><math")
-    assert found.endswith("\n\n```\n$PATH $HOME\n```")
-    assert make_site.with_mathml("$$a$$").startswith("<math")
-
-
-@pytest.fixture(scope="module")
-def make_site():
-    """The module docs/make_site.py."""
-    path = str(ROOT / "docs" / "make_site.py")
-    return types.SimpleNamespace(**runpy.run_path(path))

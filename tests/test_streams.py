@@ -68,21 +68,6 @@ def test_what_an_encoding_lacks_is_escaped(encoding):
     assert shown.rstrip("\n") == expected
 
 
-def test_a_full_pipe_that_does_not_wait_is_waited_for():
-    """Another program may have set it so."""
-    code = """
-import os
-from gpt1_jax import streams
-from gpt1_jax.data import progress
-
-os.set_blocking(1, False)
-streams.open_streams()
-progress.show_line("line " * 100_000)
-"""
-    found = run_program(program=("-c", code), redirected="| (sleep 1; tail -c 7)")
-    assert found == (0, " line \n")
-
-
 def test_streams_of_others_stay(capsys):
     """As of a notebook, or of a test."""
     before = sys.stdout, sys.stderr

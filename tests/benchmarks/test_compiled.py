@@ -5,8 +5,6 @@ import re
 
 import pytest
 
-from benchmarks.compiler.compiled import table
-
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=32")
 CASES = "--cases=pretrain-replicated,decode"
 
@@ -52,27 +50,3 @@ def test_the_script_compiles_for_a_tpu(run_script):
         assert sum(sums["bytes"] for sums in kinds) > 0
         estimated = sum(sums["estimated_seconds"] or 0 for sums in kinds)
         assert 0 < estimated < 1
-
-
-def test_the_table_sums_up_memory_and_collectives():
-    memory = dict.fromkeys(("argument", "output", "alias"), 2 * 10**9)
-    exchanged = (("all-reduce", 3, 10), ("all-reduce", 10, 1), ("all-gather", 1, 2))
-    result = {
-        "batch": 64,
-        "accumulation_steps": 4,
-        "compile_seconds": 61.7,
-        "compile_cpu_seconds": 100.2,
-        "model_flops_per_device": 2.47e13,
-        "memory_bytes": {**memory, "temp": 5 * 10**9, "generated_code": 10**8},
-        "total_bytes": 7_100_000_000,
-        "fits": True,
-        "collectives": [
-            {"kind": kind, "bytes": megabytes * 10**6, "times": times}
-            for kind, megabytes, times in exchanged
-        ],
-    }
-    line = table({"pretrain": result}).splitlines()[2]
-    assert line == (
-        "| pretrain | 64 in 4 parts | 62 | 100 | 2.00 | 0.00 | 5.00 | 0.10 | 7.10 "
-        "| yes | 24.7 | 2 all-gather: 2.0 MB; 11 all-reduce: 40.0 MB |"
-    )

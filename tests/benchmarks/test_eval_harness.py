@@ -1,28 +1,6 @@
 """The script scores sentences by lm_eval's class and by ours, and compares them."""
 
-import json
-
 import pytest
-
-from benchmarks.peers import eval_harness
-
-
-def test_sentences_come_from_text_json_lines_and_folders(tmp_path):
-    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
-    assert eval_harness.read_sentences(tmp_path / "a.txt") == ["one", "two"]
-    for name, texts in (("b", "cd"), ("e", "fg")):
-        row = dict(zip(("sentence_good", "sentence_bad"), texts, strict=True))
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-    assert eval_harness.read_sentences(tmp_path / "b.jsonl") == ["c", "d"]
-    assert eval_harness.read_sentences(tmp_path) == ["c", "f", "d", "g"]
-
-
-def test_different_scores_are_doubted():
-    results = {name: {"device": "cpu", "loss": -9.0} for name in "ab"}
-    assert eval_harness.doubts(results) == []
-    results["a"]["loss"] = -9.01
-    (doubt,) = eval_harness.doubts(results)
-    assert "differ by 0.01 nats" in doubt
 
 
 @pytest.mark.slow

@@ -21,17 +21,6 @@ def test_examples_end_with_the_extract_token_and_repeat(task):
     assert first.lengths.max() <= finetune_step.TASKS[task].deciles[-1]
 
 
-def test_a_variant_is_compared_with_the_peer_of_its_objective():
-    """With the fastest, if there are several."""
-    seconds = {"hf_f32": 4, "hf_f32_no_lm": 3, "jax_f32": 2, "jax_f32_no_lm": 1}
-    seconds["hf_f32_compiled"] = 5
-    results = {name: {"seconds": [each]} for name, each in seconds.items()}
-    finetune_step.compare(results)
-    speeds = {name: result["speed_vs_best_torch"] for name, result in results.items()}
-    peers = {"hf_f32": 1, "hf_f32_no_lm": 1, "hf_f32_compiled": 0.8}
-    assert speeds == {**peers, "jax_f32": 2, "jax_f32_no_lm": 3}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "dtype", "aux_lm_weight"),
@@ -51,13 +40,3 @@ def test_the_peer_learns_its_batch(task, dtype, aux_lm_weight):
     assert abs(losses[0] - lm_loss - np.log({"sst2": 2, "race": 4}[task])) < 0.3
     fall = np.mean(losses[:5]) - np.mean(losses[-5:])
     assert fall > {"sst2": 0.1, "race": 0.01}[task]  # of long texts it learns slowly
-
-
-@pytest.mark.slow
-def test_the_script_measures_our_fine_tuning(run_script):
-    few = ("--steps=1", "--rounds=2", "--distinct=1")
-    flags = (*TINY, "--variants=jax_f32,jax_f32_no_lm", *few)
-    printed, record = run_script("peers.finetune_step", *flags)
-    assert set(record["results"]) == {"jax_f32", "jax_f32_no_lm"}
-    assert len(record["results"]["jax_f32"]["seconds"]) == 2
-    assert printed.splitlines()[2].startswith("| jax_f32 | ")

@@ -1,7 +1,5 @@
 """The n-gram baseline against a slow implementation of its definition."""
 
-import json
-import math
 from collections import Counter
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from etils import epath
 
 from benchmarks.experiments import ngram_baseline
-from gpt1_jax.data.shards import CorpusWriter, open_corpus
+from gpt1_jax.data.shards import open_corpus
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.runs.resume import saved_digests
@@ -91,38 +89,6 @@ def test_ids_stay_exact_with_a_large_vocabulary():
         found = np.column_stack([found[level.ids // vocab_size], last])
     windows = np.lib.stride_tricks.sliding_window_view(tokens, _MAX_ORDER)
     np.testing.assert_array_equal(found, np.unique(windows, axis=0))
-
-
-def _write_corpus(directory, train, valid, words):
-    writer = CorpusWriter(directory, "abc", np.dtype("<u2"))
-    for name, ids in (("train", train), ("valid", valid)):
-        writer.add(name, ids, words, 5 * words)
-    writer.finish({"train": 1, "valid": 1}, {}, {}, [])
-
-
-def test_script_prints_table_of_a_prepared_corpus(tmp_path, capsys):
-    corpus = tmp_path / "corpora" / "0123"
-    corpus.mkdir(parents=True)
-    train, valid = _random_tokens(400, 0), _random_tokens(200, 1)
-    _write_corpus(corpus, train, valid, words=160)
-    tokenizer = tmp_path / "tokenizers" / "4567"
-    tokenizer.mkdir(parents=True)
-    description = {"content_digest": "abc", "vocab_size": _VOCAB_SIZE}
-    (tokenizer / "tokenizer.json").write_text(json.dumps(description))
-    output = tmp_path / "ngram.json"
-    ngram_baseline.main([f"--corpus={corpus}", f"--output={output}"])
-
-    nats = -np.log(_slow_probabilities(train, valid)[:, 1:]).mean(axis=1)
-    result = json.loads(output.read_text())
-    assert result["vocab_size"] == _VOCAB_SIZE
-    for row, wanted in zip(result["orders"], nats, strict=True):
-        assert row["nats_per_token"] == pytest.approx(wanted)
-        assert row["perplexity"] == pytest.approx(math.exp(wanted))
-        assert row["nats_per_word"] == pytest.approx(wanted * 200 / 160)
-        assert row["bits_per_word"] == pytest.approx(wanted * 200 / 160 / math.log(2))
-    table = capsys.readouterr().out.splitlines()
-    assert len(table) == 2 + _MAX_ORDER
-    assert table[2].startswith(f"| 1 | {nats[0]:.3f} | {math.exp(nats[0]):.3f} |")
 
 
 def test_runs_are_scored_on_the_same_tokens(pretrained, corpus_dir):

@@ -13,7 +13,7 @@ from tiny_run import load_config
 from benchmarks import harness
 from benchmarks.harness import read_records
 from benchmarks.on_accelerator import __main__ as on_accelerator
-from benchmarks.on_accelerator.__main__ import MEASUREMENTS, LeftOut, Measurement
+from benchmarks.on_accelerator.__main__ import MEASUREMENTS, Measurement
 
 
 @pytest.fixture
@@ -137,18 +137,3 @@ def test_pre_training_takes_as_many_steps_as_there_is_time_for(tmp_path, toy):
     config = {"train": {"num_steps": steps}}
     (tmp_path / "pretrain" / "config.json").write_text(json.dumps(config))
     assert on_accelerator.pretrain(given, 520.0) == first, "it goes on as it began"
-
-
-def test_the_suite_starts_from_what_was_pre_trained(tmp_path):
-    (tmp_path / "pretrain" / "checkpoints").mkdir(parents=True)
-    command = on_accelerator.suite(parsed(tmp_path, "--tasks=here"), 100.0)
-    assert values_of(command)["init_from"] == f"{tmp_path / 'pretrain'}"
-
-
-def test_what_has_no_start_is_left_out(tmp_path):
-    (tmp_path / "step.json").write_text('{"results": {"jax_f32": {}}}')
-    given = parsed(tmp_path, "--texts=books", "--tasks=here")
-    with pytest.raises(LeftOut, match="with jax_bf16, which failed"):
-        on_accelerator.pretrain(given, 400.0)
-    with pytest.raises(LeftOut, match="the model of pretrain"):
-        on_accelerator.suite(given, 100.0)

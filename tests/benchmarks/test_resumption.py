@@ -38,19 +38,3 @@ def test_another_loss_and_another_step_are_differences(run, tmp_path):
     shutil.rmtree(copy / "checkpoints" / "12")
     shutil.copytree(copy / "checkpoints" / "8", copy / "checkpoints" / "12")
     assert resumption.differences(run, copy, 12)["arrays"] > 0
-
-
-def test_trains_twice_and_compares(monkeypatch, tmp_path):
-    trained = []
-
-    def train(workdir, flags):
-        trained.append((workdir.name, workdir.exists()))
-        (workdir / "checkpoints" / "6").mkdir(parents=True, exist_ok=True)
-
-    monkeypatch.setattr(resumption, "train", train)
-    monkeypatch.setattr(
-        resumption, "differences", lambda *_: {"records": 0, "arrays": 2}
-    )
-    with pytest.raises(SystemExit, match="differs from the whole one"):
-        resumption.main(["--half=3"])
-    assert trained == [("whole", False), ("resumed", True)]

@@ -46,8 +46,6 @@ ENTRY %main (y: f32[1000]) -> f32[1000] {{
   {kernel("a", 0)}
 }}
 """
-
-OWN = '%own = f32[1000]{0} custom-call(%y), custom_call_target="tpu_custom_call"'
 SECOND = "%two = f32[1000]{0} all-reduce(%y), replica_groups=[1,4]<=[4], to_apply=%add"
 
 
@@ -76,11 +74,6 @@ def test_the_network_sends_one_array_after_another():
     assert played(after=kernel("a", 7))[1] == {"all-gather": 3}
     assert played(between=SECOND)[1] == {"all-reduce": 9, "all-gather": 0}
     assert played(f"{kernel('a', 2)}\n  {SECOND}")[1]["all-reduce"] == 7
-
-
-def test_kernels_of_our_own_take_what_is_given():
-    found, exposed = played(OWN, own_seconds=2e-3)
-    assert (found.own_seconds, exposed) == (2e-3, {"all-gather": 1})
 
 
 def test_a_kernel_without_cycles_takes_as_long_as_its_bytes():

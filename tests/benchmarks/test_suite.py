@@ -74,11 +74,3 @@ def test_scores_of_past_runs_are_read_and_drawn(tmp_path, capsys):
         (tmp_path / "scores.csv").read_text()
     )
     assert (tmp_path / "suite.png").stat().st_size > 10_000
-
-
-def test_scores_without_a_member_and_scored_twice_are_refused(tmp_path):
-    run, scored = SAVED / "pretrain", SAVED / "zero_shot"
-    with pytest.raises(SystemExit, match="pretrain: no such member in"):
-        suite.read_all([scored])
-    with pytest.raises(SystemExit, match=r"member='pretrain'.*scored twice"):
-        suite.read_all([run, scored, scored])

@@ -1,13 +1,9 @@
 """The peers train the same model as the paper's, and the script measures a step."""
 
-import itertools
-from types import SimpleNamespace
-
 import jax
 import numpy as np
 import pytest
 
-from benchmarks import harness
 from gpt1_jax.model import language_model
 
 SIZES = dict(vocab_size=97, max_seq_len=16, num_layers=2, num_heads=2, embed_dim=32)
@@ -139,24 +135,3 @@ def test_the_script_measures_our_step(run_script):
     assert result["peak_bytes"] > 2**20
     assert record["settings"]["variants"] == ["jax_f32"]
     assert printed.splitlines()[2].startswith("| jax_f32 | ")
-
-
-@pytest.mark.parametrize("device", ["cpu", "NVIDIA H200"])
-def test_steps_are_timed_alone_on_a_cpu_and_together_elsewhere(monkeypatch, device):
-    taken, waits = [], []
-    trainer = harness.Trainer(
-        put=lambda tokens: tokens,
-        step=lambda tokens: taken.append(tokens) or 2.5,
-        wait=lambda: waits.append(len(taken)),
-        device=device,
-        peak_bytes=lambda: 7,
-    )
-    monkeypatch.setattr(harness, "_trainer", trainer, raising=False)
-    monkeypatch.setattr(harness, "_batches", itertools.count(), raising=False)
-    clock = SimpleNamespace(perf_counter=lambda: 6 * len(waits))
-    monkeypatch.setattr(harness, "time", clock)
-    assert harness._train(0) == {"seconds": [], "loss": 2.5, "peak_bytes": 7}
-    reply = harness._train(3)
-    assert taken == [0, 1, 2, 3, 4]
-    assert waits == ([1, 2, 3, 4, 5] if device == "cpu" else [1, 2, 5])
-    assert reply["seconds"] == ([6, 6, 6] if device == "cpu" else [2])

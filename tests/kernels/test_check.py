@@ -66,10 +66,6 @@ def with_a_wrong_last_sequence(*arguments):
     return causal_attention(*arguments).at[-1].multiply(1.01)
 
 
-def not_a_number(*arguments):
-    return jnp.nan * causal_attention(*arguments)
-
-
 def norm_with_other_masks(*arguments):
     *arrays, site = arguments
     return residual_layer_norm(*arrays, site + 1)

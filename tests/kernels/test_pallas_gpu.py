@@ -7,13 +7,10 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax.experimental import pallas
-from jax.experimental import pallas as pl
 
 from gpt1_jax.kernels import attention_gpu, attention_tpu, layer_norm_gpu, pallas_gpu
-from gpt1_jax.kernels.pallas_gpu import Launch, run
 
 
 @pytest.mark.parametrize(
@@ -65,32 +62,3 @@ def test_a_jax_without_triton_is_refused_not_an_error(monkeypatch):
     anew = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(anew)
     assert anew.refusal().endswith("no Triton backend of Pallas any more")
-
-
-def double_upper_half(interpret, x_ref, _, result_ref):
-    result_ref[...] = (2 if interpret else 3) * x_ref[...].astype(jnp.int32)
-
-
-def launched(x, onto):
-    """Doubles the lower half of x into the upper half of another array."""
-    half = pl.BlockSpec((4,), lambda i: (i,))
-    upper = pl.BlockSpec((4,), lambda i: (i + 1,))
-    launch = Launch("double", (1,), 1, 1, aliases={1: 0}, untouched=64)
-    specs = {"int32": upper, "float32": half}
-    [result] = run(
-        double_upper_half,
-        launch,
-        (x.astype(jnp.float32), onto),
-        (jax.ShapeDtypeStruct((8,), jnp.int32),),
-        lambda array: specs[str(array.dtype)],
-    )
-    return result
-
-
-def test_a_cpu_interprets_and_a_result_can_take_the_place_of_an_input():
-    """And it says what it moves: three arrays, less what it leaves alone."""
-    given = jnp.arange(8), jnp.full(8, 7)
-    np.testing.assert_array_equal(launched(*given), [7, 7, 7, 7, 0, 2, 4, 6])
-    program = str(jax.make_jaxpr(launched)(*given))
-    assert program.count("bytes_accessed") == 2, "compiled and interpreted"
-    assert set(re.findall(r"bytes_accessed\W+(\d+)", program)) == {"32"}

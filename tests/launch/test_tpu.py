@@ -109,17 +109,6 @@ def test_a_queued_slice_is_waited_for(run_script, recorder, gcloud):
     assert "gpt1 is there" in run_script("tpu.sh", "create", **wanted)[1]
 
 
-def test_a_queued_slice_is_replaced_after_a_preemption_and_a_failure_ends_the_wait(
-    run_script, recorder, gcloud
-):
-    gcloud("SUSPENDED", "FAILED")
-    code, _, errors = run_script("tpu.sh", "create", **SLICE, QUEUED="1")
-    assert code == 2 and "gpt1 is FAILED" in errors
-    delete, create = changes(recorder.calls())
-    assert delete.startswith(f"{TPUS} queued-resources delete gpt1 --force")
-    assert " create " in create
-
-
 def test_an_unreachable_gcloud_makes_nothing(run_script, recorder, gcloud):
     recorder.add("gcloud", "echo 'ERROR: you have no account' >&2; exit 1")
     code, _, errors = run_script("tpu.sh", "up", *COMMAND, **SLICE)

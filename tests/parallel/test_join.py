@@ -72,9 +72,7 @@ def test_auto_joins_where_several_are_started(joined, monkeypatch, variables, jo
     ("variables", "problem"),
     [
         (ours("host-0:1234", "", ""), "set without JAX_NUM_PROCESSES and JAX_PROCESS"),
-        (ours("host-0:1234", "4", ""), "JAX_NUM_PROCESSES='4' JAX_PROCESS_ID='' do "),
         (ours("host-0:1234", "two", "0"), "JAX_NUM_PROCESSES='two'"),
-        (ours("", "4", "2"), "JAX_COORDINATOR_ADDRESS='' .* do not name a process"),
         (ours("host-0", "4", "2"), "as HOST:PORT of process 0"),
         (ours("host-0:1234", "4", "4"), "counted from 0"),
         ({**SLURM, "SLURM_NTASKS": "many"}, "a launcher, but not its .*: .*'many'"),
@@ -92,12 +90,13 @@ def test_variables_that_name_no_process_are_refused(
     assert count_processes("off") == 1
 
 
-def test_on_joins_without_asking_or_fails(joined, monkeypatch):
+def test_on_joins_without_asking(joined, monkeypatch):
     monkeypatch.setattr(join, "_count_in_cluster", lambda: 1)
     initialize_processes("on", Waits())
     assert len(joined) == 1
-    monkeypatch.undo()
-    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
+
+
+def test_on_fails_where_nobody_says_whom_to_join(joined, monkeypatch):
     monkeypatch.setattr(join, "Watchdog", lambda *_: contextlib.nullcontext())
 
     def initialize(**_):
@@ -106,12 +105,6 @@ def test_on_joins_without_asking_or_fails(joined, monkeypatch):
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     with pytest.raises(ValueError, match=r"address should be.*set JAX_COORD.*=off"):
         initialize_processes("on", Waits())
-
-
-def test_a_version_of_jax_that_cannot_be_asked_is_told(joined, monkeypatch):
-    monkeypatch.setattr("jax._src.clusters.ClusterEnv", None)
-    with pytest.warns(UserWarning, match=r"Running alone: a version.*--distributed=on"):
-        assert count_processes("auto") == 1
 
 
 # Joins, as the program does, and tells what it sees.

@@ -1,12 +1,10 @@
 """How devices exchange while they compute."""
 
-import sys
-
 import jax
 import numpy as np
 import pytest
 
-from gpt1_jax.parallel import exchange, overlap
+from gpt1_jax.parallel import overlap
 from gpt1_jax.parallel.exchange import compiler_options
 from gpt1_jax.parallel.mesh import make_mesh
 
@@ -54,13 +52,3 @@ def test_options_that_devices_cannot_follow_are_left_out(monkeypatch):
     monkeypatch.setattr(overlap, "_OPTIONS", {"cpu": {"slow": 1, "fine": 2}})
     with pytest.warns(UserWarning, match="exchange: slow: UNIMPLEMENTED: on limited"):
         assert compiler_options(make_mesh()) == {"fine": 2}
-
-
-def test_without_the_module_a_step_is_compiled_as_ever(monkeypatch):
-    monkeypatch.setattr(overlap, "_OPTIONS", {"cpu": {"xla_unheard_of": True}})
-    monkeypatch.setitem(sys.modules, exchange.OVERLAP, None)
-    assert compiler_options(make_mesh("full")) == {}
-    monkeypatch.delitem(sys.modules, exchange.OVERLAP)
-    monkeypatch.setitem(sys.modules, "gpt1_jax.parallel.mesh", None)  # that lacks one
-    with pytest.raises(ModuleNotFoundError, match=r"parallel\.mesh"):
-        compiler_options(make_mesh("full"))

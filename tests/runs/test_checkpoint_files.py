@@ -2,8 +2,6 @@
 
 import json
 
-import jax
-import jax.numpy as jnp
 import pytest
 from etils import epath
 
@@ -19,7 +17,6 @@ from gpt1_jax.runs.checkpoint_files import (
     read_metadata,
     read_scores,
     saved_steps,
-    state_bytes,
     write_manifest,
     write_score,
 )
@@ -120,9 +117,3 @@ def test_a_damaged_score_is_refused_by_name(tmp_path, text):
     (tmp_path / "checkpoints" / "1" / SCORE_FILE).write_text(text)
     with pytest.raises(UserError, match=r"1/score.json is damaged.*run the"):
         best_step(epath.Path(tmp_path))
-
-
-def test_the_size_of_a_state_is_known_from_its_shapes():
-    state = {"w": jnp.ones((2, 3)), "step": 1, "half": jnp.ones(5, "bfloat16")}
-    shapes = jax.eval_shape(lambda: state | {"step": jnp.int32(0)})
-    assert state_bytes(shapes) == 24 + 4 + 10

@@ -55,13 +55,6 @@ def test_a_run_without_kernels_says_what_it_takes_instead(
     assert capsys.readouterr().out == said
 
 
-def test_another_fault_of_the_kernels_is_not_their_absence(model, monkeypatch):
-    monkeypatch.setattr(forms, "_WHY_NOT", "no_such_package:why_not")
-    named = dataclasses.replace(model, attention_form="fused")
-    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
-        choose_forms(named, 8, training=True)
-
-
 @pytest.mark.parametrize(
     ("metadata", "forms"),
     [

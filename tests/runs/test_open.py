@@ -184,15 +184,6 @@ def test_why_a_checkpoint_cannot_be_read_is_said(copied, monkeypatch, error, mat
         open_run(str(copied), 8)
 
 
-def test_a_device_that_is_not_there_is_not_laid_to_the_checkpoint(copied, monkeypatch):
-    def devices(*backend):
-        raise RuntimeError("Unable to initialize backend")
-
-    monkeypatch.setattr(jax, "devices", devices)
-    with pytest.raises(UserError, match="JAX finds no device to compute on, with"):
-        open_run(str(copied), 8)
-
-
 @pytest.mark.parametrize(
     ("gone", "said"),
     [([], "4, 8, 12"), ([8], "4, 8, 12"), ([4, 12], "8, 12")],

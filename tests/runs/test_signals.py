@@ -1,7 +1,6 @@
 import os
 import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -116,15 +115,6 @@ def test_the_outermost_block_catches_for_all_and_puts_handlers_back():
             assert inner is outer
         assert signal.getsignal(signal.SIGINT) == outer.receive
     assert signal.getsignal(signal.SIGINT) == before
-
-
-def test_a_thread_catches_nothing():
-    def work():
-        with catch() as stop:
-            return stop.received()
-
-    with ThreadPoolExecutor() as pool:
-        assert not pool.submit(work).result()
 
 
 def test_of_several_processes_ctrl_c_is_passed_on_to_all(monkeypatch):
