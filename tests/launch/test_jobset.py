@@ -1,4 +1,4 @@
-"""`launch/jobset.yaml`: what must fit together."""
+"""`launch/jobset.yaml`: what Kubernetes would refuse, and what must fit together."""
 
 import pytest
 import yaml
@@ -8,6 +8,28 @@ from tiny_run import ROOT
 @pytest.fixture
 def jobset():
     return yaml.safe_load((ROOT / "launch/jobset.yaml").read_text())
+
+
+def changed(given, read, path=""):
+    """Paths at which what a schema's classes have read differs from what was given."""
+    if isinstance(given, dict):
+        for key, value in given.items():
+            yield from changed(value, (read or {}).get(key), f"{path}.{key}")
+    elif isinstance(given, list):
+        for number, value in enumerate(given):
+            yield from changed(value, (read or given)[number], f"{path}[{number}]")
+    elif given != read:
+        yield path
+
+
+def test_the_schema_knows_every_field(jobset):
+    models = pytest.importorskip(
+        "kubeflow_trainer_api.models",
+        reason="its classes are made from the schemas of JobSet and Kubernetes "
+        "(pip install kubeflow-trainer-api)",
+    )
+    read = models.JobsetV1alpha2JobSet.from_dict(jobset)
+    assert list(changed(jobset, read.to_dict())) == []
 
 
 def test_all_hosts_of_a_slice_run_and_restart_together_a_limited_number_of_times(

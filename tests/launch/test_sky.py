@@ -1,7 +1,9 @@
-"""`launch/sky.yaml`: what it recovers from, and its command run in a shell."""
+"""`launch/sky.yaml`: SkyPilot's own schema, and its command run in a shell."""
 
+import importlib.util
 import os
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -10,9 +12,22 @@ from tiny_run import ROOT
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 
 
+SKY = ROOT / "launch/sky.yaml"
+
+
 @pytest.fixture
 def task():
-    return yaml.safe_load((ROOT / "launch/sky.yaml").read_text())
+    return yaml.safe_load(SKY.read_text())
+
+
+def test_skypilot_reads_it(tmp_path):
+    if not importlib.util.find_spec("sky"):
+        pytest.skip("SkyPilot is not installed (pip install skypilot)")
+    read = f"import sky; print(sky.Task.from_yaml({str(SKY)!r}).resources)"
+    command, env = [sys.executable, "-c", read], {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "tpu-v5litepod-16" in done.stdout
 
 
 def test_a_stopped_run_is_recovered_and_other_restarts_are_limited(task):

@@ -191,11 +191,11 @@ def test_harm_to_a_run_is_found_out(run, tmp_path, harm, told):
     ("harm", "told"),
     [
         (
-            copies.in_table(lambda table: table["steps"]["8"].pop("files")),
+            copies.edits_table(lambda table: table["steps"]["8"].pop("files")),
             "lists no files of it",
         ),
-        (copies.in_row(name="../other"), "is no table of a trajectory"),
-        (copies.in_row(name="chck_8_steps"), "is no table of a trajectory"),
+        (copies.edits_step(name="../other"), "is no table of a trajectory"),
+        (copies.edits_step(name="chck_8_steps"), "is no table of a trajectory"),
         (make_pipe("trajectory.json"), "trajectory.json is a pipe"),
         (link_to_a_device, "config.json is a device"),
         (make_endless("chck_4_steps/model.safetensors"), "has 4,398,046,511,104 bytes"),
