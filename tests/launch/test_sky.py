@@ -11,7 +11,6 @@ from tiny_run import ROOT
 
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 
-
 SKY = ROOT / "launch/sky.yaml"
 
 
