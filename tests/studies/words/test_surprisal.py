@@ -110,12 +110,12 @@ def test_given_words_come_back_row_for_row(ask, table, tmp_path, pretrained):
 
 
 def test_the_users_own_columns_stay_as_they_were(table, ask, tmp_path):
-    row = {"w": "abcd", "small": 1.5e-8, "none": None, "note": "x\ty\rz"}
+    row = {"w": "abcd", "small": 1.5e-8, "none": None, "note": "x\ty\rz", "list": ["é"]}
     how = {"input": str(write_lines(tmp_path / "a.jsonl", [row, row]))}
     how["words_column"] = "w"
     found, _ = table(**how)
     own = {name: found[name] for name in row}
-    assert own == {**row, "small": "1.5e-08", "none": ""}
+    assert own == {**row, "small": "1.5e-08", "none": "", "list": '["é"]'}
     header, *rows = ask(**how).splitlines()  # printed, a row is one line
     assert [each.count("\t") for each in rows] == [header.count("\t")] * 2
     assert rows[0].split("\t")[4] == "x y z"

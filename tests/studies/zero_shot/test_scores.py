@@ -99,6 +99,14 @@ def test_scores_are_those_of_the_plain_formula(folder, tiny_model_config):
         np.testing.assert_array_equal(predicted, predictions)
 
 
+def test_a_sentence_at_the_threshold_is_acceptable(folder):
+    """The model likes "jjjj", where the label is 1."""
+    (task,) = load(folder, "cola")
+    scorer = scorer_of(lambda read, scored: -1.0 if "jjjj" in scored else -2.0)
+    _, _, scores = score_answers(task, scorer, None, seed=0)
+    assert scores["auc"] == scores["matthews"] == 1.0 and scores["threshold"] == -1.0
+
+
 @pytest.mark.parametrize(
     ("name", "preference"),
     [
