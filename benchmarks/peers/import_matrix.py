@@ -3,8 +3,8 @@
     python -m benchmarks.peers.import_matrix
 
 Each kind is written by transformers (or as it or PyTorch once wrote it), converted by
-the job `convert`, and run on the same tokens here and by transformers. Prints a table
-for docs/results.md. Needs the extra `openai`, torch and transformers.
+the job `convert`, and run on the same tokens here and by transformers. Prints a table,
+which docs/results.md sums up. Needs the extra `openai`, torch and transformers.
 """
 
 import contextlib

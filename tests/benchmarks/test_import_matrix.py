@@ -1,28 +1,20 @@
 """Each kind of folder of transformers is read, or refused, as docs/results.md says."""
 
-import re
-from pathlib import Path
-
 import pytest
-
-PAGE = Path(__file__).parents[2] / "docs" / "results.md"
-HEADING = "\n## Folders of transformers that are read\n"
-TABLE = PAGE.read_text().partition(HEADING)[2].partition("\n\nMeas")[0]
-ROWS = re.findall(r"^\| (.+?) \| (read|refused)", TABLE, re.MULTILINE)
-
-
-def test_the_page_lists_the_kinds():
-    assert len(dict(ROWS)) == len(ROWS) == 22
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "verdict"), ROWS, ids=[kind for kind, _ in ROWS])
-def test_it_is_as_the_page_says(kind, verdict):
+def test_every_kind_is_read_exactly_but_for_models_of_other_formulas():
     for package in ("torch", "transformers", "spacy"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     from benchmarks.peers.import_matrix import KINDS, try_kind
 
-    assert KINDS.keys() == dict(ROWS).keys()
-    said, difference = try_kind(KINDS[kind])
-    assert said.startswith(verdict)
-    assert verdict == "refused" or float(difference) < 2e-5
+    found = {kind: try_kind(make) for kind, make in KINDS.items()}
+    assert {
+        kind for kind, (said, _) in found.items() if not said.startswith("read")
+    } == {
+        "another activation (`afn`)",
+        "another output matrix (`tie_word_embeddings`)",
+    }
+    differences = [float(each) for said, each in found.values() if said[:4] == "read"]
+    assert len(differences) == 20 and max(differences) < 2e-5

@@ -168,11 +168,15 @@ def test_a_baseline_is_scored_beside_the_run(ask, pretrained, other, tmp_path):
     assert header.count("folder, step 8") == 2 and header.count("step 12 |") == 2
     for run, folder in zip(runs, (pretrained, other), strict=True):
         of_folder = {"init_from": str(folder), "to": folder.parent.name}
-        ask(step="all", batch_tokens=64, **of_folder)
+        ask(step="all", **of_folder)
         assert checkpoints(tmp_path, folder.parent.name) == run["checkpoints"]
-    ask("sst2", init_from=str(other), step="milestones", to="milestones")
-    found = [each["step"] for each in checkpoints(tmp_path, "milestones")]
-    assert found == [4, 12]  # and the newest
+    kept = {"init_from": str(other), "step": "milestones", "batch_tokens": 64}
+    ask("sst2", to="milestones", **kept)
+    found = {
+        each["step"]: each["tasks"] for each in checkpoints(tmp_path, "milestones")
+    }
+    whole = {each["step"]: each["tasks"] for each in runs[1]["checkpoints"]}
+    assert found == {n: {"sst2": whole[n]["sst2"]} for n in (4, 12)}  # and the newest
     run = open_run(str(pretrained))  # which reads otherwise with another context
     shorter = run._replace(model=dataclasses.replace(run.model, max_seq_len=36))
     assert step_scores.read_alike(run, run) and not step_scores.read_alike(run, shorter)
