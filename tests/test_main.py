@@ -87,6 +87,7 @@ def in_two_processes(run, codes=(0, 0), flags=(), **second):
     return [output for _, output in results]
 
 
+@pytest.mark.slow
 def test_variables_of_other_packages_change_nothing(run_main, tmp_path):
     """In the folder named by job and preset; samples that cannot be shown are escaped.
 
@@ -355,6 +356,7 @@ def test_what_cannot_be_done_takes_one_line_before_any_work(tmp_path, flags, pro
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_overrides_reach_the_runs(pretrained, tmp_path):
     """Tuples on the command line, too."""
     base = tiny_finetune_overrides(pretrained, tmp_path / "data")

@@ -84,6 +84,7 @@ def executed(corpus_dir, made_once):
     return made_once("notebooks", lambda folder: execute(names, folder, texts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pictures", "says"),
     [
