@@ -36,7 +36,10 @@ def test_rows_are_those_that_were_written(file):
     path = file({" text ": ["a"], "label": ["b"]})  # no blanks around names
     assert [cells for _, cells in read_rows(path)] == [{"text": "a", "label": "b"}]
     assert "".join(read_texts(path, "config.data.train", "text")) == "a\n"
-    packed = path.rename(f"{path}.gz")
+
+
+def test_a_compressed_file_of_parquet_is_refused(file):
+    packed = (path := file()).rename(f"{path}.gz")
     with pytest.raises(UserError, match=r"is a compressed file of Parquet; unpack it"):
         list(read_rows(packed))
 

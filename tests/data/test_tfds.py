@@ -87,6 +87,9 @@ def test_tfds_documents_are_the_rows(rows_of):
     part = rows_of("train[1:3]")
     assert [text_of(d) for d in part] == [row + "\n" for row in ROWS[1:3]]
     assert len({d[0].stamp for d in (rows_of("test"), part, documents)}) == 3
+
+
+def test_tfds_rows_of_other_bytes_than_utf_8_are_refused_by_number(rows_of):
     with pytest.raises(UserError, match="gpt1_rows:train, row 2"):
         rows_of(feature="latin")[2].read_digest()  # which is not UTF-8
 

@@ -181,6 +181,9 @@ def test_the_sum_over_tokens_leaves_padding_out(run):
 def test_heads_count_from_the_last_too(run):
     last, first = (run(TEXTS, (), {"h_0/attn/v": zero(heads=h)}) for h in (-1, 1))
     np.testing.assert_array_equal(last.logits, first.logits)
+
+
+def test_heads_by_truth_values_are_refused():
     with pytest.raises(UserError, match="got truth values; give it numbers of heads"):
         zero(heads=[True, False])
 

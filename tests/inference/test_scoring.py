@@ -90,13 +90,18 @@ def test_scores_are_those_of_the_plain_formula(model, params):
     many = [ReadingWindow([*context.ids, token], 40) for token in range(19)]
     given = windows((1, 5), (3, 1), (40, 2), (1, 95), (9, 0), (2, 5))
     check(model, params, [*given, *many])
+
+
+def test_scores_that_are_not_finite_are_refused(model, params):
     broken = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params)
     with pytest.raises(UserError, match="log-probabilities that are not finite"):
         Scorer(model, VOCAB_SIZE)(broken, windows((3, 4)))
-    for lengths in ((0, 3), (90, 8)):
-        message = rf"{lengths[0]} tokens .*{lengths[1]}.* 96"
-        with pytest.raises(UserError, match=message):
-            list(Scorer(model, VOCAB_SIZE).as_computed(params, windows(lengths)))
+
+
+@pytest.mark.parametrize("lengths", [(0, 3), (90, 8)])
+def test_windows_that_cannot_be_read_at_once_are_refused(model, params, lengths):
+    with pytest.raises(UserError, match=rf"{lengths[0]} tokens .*{lengths[1]}.* 96"):
+        list(Scorer(model, VOCAB_SIZE).as_computed(params, windows(lengths)))
 
 
 def test_contexts_are_shared(model, params, batches):
