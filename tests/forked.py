@@ -1,4 +1,4 @@
-"""Starts a module as a program where its packages are imported already.
+"""Starts a program of Python where its packages are imported already.
 
 To import them takes seconds. A server process has imported them, and nothing of this
 package; each program is a fork of it.
@@ -8,7 +8,11 @@ import atexit
 import multiprocessing
 import os
 import runpy
+import signal
+import subprocess
 import sys
+import threading
+from collections.abc import Mapping, Sequence
 
 _SERVERS = multiprocessing.get_context("forkserver")
 _SERVERS.set_forkserver_preload(
@@ -17,51 +21,109 @@ _SERVERS.set_forkserver_preload(
         *("ml_collections", "optax", "orbax.checkpoint", "tqdm.contrib"),
     ]
 )
-_OWN = {"PYTEST_CURRENT_TEST": ""}  # differs in each test
-_ENVIRONMENT = {**os.environ, **_OWN}  # of the server
+# Variables that differ in each test, that are read only once a program has begun, or
+# that tensorboardX sets.
+_LATE = {"PYTEST_CURRENT_TEST", "PYTHONPATH", "XLA_FLAGS", "CRC32C_SW_MODE"}
+_LATE |= {"JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"}
 
 
-def fits(environment):
-    """Whether a program in this environment can be a fork of the server."""
-    return {**environment, **_OWN} == _ENVIRONMENT
+def _read_early(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: each for name, each in environment.items() if name not in _LATE}
 
 
-def run_module(module, flags, cwd, root):
-    """Does what `python -m module` does.
+_ENVIRONMENT = _read_early(os.environ)  # of the server
+
+
+def start(
+    command: Sequence[str | os.PathLike],
+    cwd: os.PathLike,
+    environment: Mapping[str, str],
+) -> "Program | subprocess.Popen":
+    """Starts `python COMMAND`, as a fork of the server where it can be one.
 
     Args:
-      module: its name.
-      flags: of the command line.
+      command: such as `-m MODULE` or `-c CODE`, and its arguments.
       cwd: the working directory.
-      root: the folder of the package, as in PYTHONPATH.
-
-    Returns:
-      The exit status, and standard output and error together.
+      environment: all environment variables.
     """
-    output, theirs = _SERVERS.Pipe(duplex=False)
-    arguments = (module, [os.fspath(each) for each in flags], cwd, root, theirs)
-    process = _SERVERS.Process(target=_main, args=arguments)
-    process.start()
-    theirs.close()
-    with open(output.fileno(), closefd=False) as file:
-        text = file.read()
-    process.join()
-    return process.exitcode, text
+    command = [os.fspath(each) for each in command]
+    if command[0] in ("-m", "-c") and _read_early(environment) == _ENVIRONMENT:
+        return Program(command, os.fspath(cwd), dict(environment))
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
-def _main(module, flags, cwd, root, output):
+class Program:
+    """A program that runs, as `subprocess.Popen` has it.
+
+    Attributes:
+      pid: the number of its process.
+      stdout: its standard output and error together.
+      returncode: the exit status once it has ended.
+    """
+
+    def __init__(self, *arguments):
+        output, theirs = _SERVERS.Pipe(duplex=False)
+        self._process = _SERVERS.Process(target=_run, args=(*arguments, theirs))
+        self._process.start()
+        theirs.close()
+        self.pid = self._process.pid
+        self.stdout = open(os.dup(output.fileno()))
+        output.close()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def communicate(self, timeout: float) -> tuple[str, None]:
+        """What it prints to its end; it is killed after `timeout` seconds."""
+        late = threading.Timer(timeout, self.send_signal, [signal.SIGKILL])
+        late.start()
+        with self:
+            text = self.stdout.read()
+        late.cancel()
+        return text, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stdout.close()
+        self._process.join()
+
+
+def _run(command, cwd, environment, output):
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     output.close()
     os.chdir(cwd)
-    os.environ["PYTHONPATH"] = str(root)
+    os.environ.clear()
+    os.environ.update(environment)
     installed = (sys.prefix, sys.base_prefix)
     sys.path[:] = [
-        *(os.getcwd(), str(root)),
+        *(os.getcwd(), environment["PYTHONPATH"]),
         *(path for path in sys.path if path.startswith(installed)),
     ]
-    sys.argv = [module, *flags]
+    how, what, *arguments = command
+    sys.argv = [what if how == "-m" else how, *arguments]
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if how == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
     finally:
         atexit._run_exitfuncs()

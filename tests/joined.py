@@ -3,13 +3,12 @@
 import concurrent.futures
 import os
 import socket
-import subprocess
-import sys
 
+import forked
 from tiny_run import ROOT
 
-LAUNCHERS = ("JAX_", "SLURM_", "OMPI_", "TPU_", "MEGASCALE_", "KUBERNETES_", "GCE_")
 OURS = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+LAUNCHERS = (*OURS, "SLURM_", "OMPI_", "TPU_", "MEGASCALE_", "KUBERNETES_", "GCE_")
 
 
 def free_port():
@@ -37,10 +36,5 @@ def together(run, count=2):
 def start_script(script, *arguments, **variables):
     """Starts a Python script without any launcher's variables but these."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        env={**kept, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    command = ["-c", script, *map(str, arguments)]
+    return forked.start(command, ROOT, {**kept, "PYTHONPATH": str(ROOT), **variables})

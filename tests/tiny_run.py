@@ -95,7 +95,6 @@ def load_config(preset="quickstart", file="pretrain", **overrides):
 
 
 PROGRAM = ("-m", "gpt1_jax.main")
-_AS_A_RULE = (PROGRAM, None, "", subprocess.STDOUT, "")  # arguments of `run_program`
 
 
 def run_program(
@@ -122,25 +121,26 @@ def run_program(
 
     Returns the exit status, and standard output and error together.
     """
-    if (program, env, stdin, stderr, redirected) == _AS_A_RULE and (
-        not (meanwhile or beside) and forked.fits(os.environ)
-    ):
-        return forked.run_module(PROGRAM[1], flags, cwd, ROOT)
-    shell = ["bash", "-o", "pipefail", "-c", f'"$0" "$@" {redirected}']
-    process = subprocess.Popen(
-        [*shell * bool(redirected), sys.executable, *program, *flags],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    command = [*program, *flags]
+    if (stdin, stderr, redirected) == ("", subprocess.STDOUT, ""):
+        process = forked.start(command, cwd, environment)
+    else:
+        shell = ["bash", "-o", "pipefail", "-c", f'"$0" "$@" {redirected}']
+        process = subprocess.Popen(
+            [*shell * bool(redirected), sys.executable, *command],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+        process.stdin.write(stdin)
+        process.stdin.close()
     if beside:
         threading.Thread(target=beside, args=(process,), daemon=True).start()
     with process:
-        process.stdin.write(stdin)
-        process.stdin.close()
         lines = []
         for line in process.stdout:
             lines.append(line)
