@@ -21,14 +21,15 @@ _SERVERS.set_forkserver_preload(
         *("ml_collections", "optax", "orbax.checkpoint", "tqdm.contrib"),
     ]
 )
-# Variables that differ in each test, that are read only once a program has begun, or
-# that tensorboardX sets.
-_LATE = {"PYTEST_CURRENT_TEST", "PYTHONPATH", "XLA_FLAGS", "CRC32C_SW_MODE"}
-_LATE |= {"JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"}
+# Variables that are read as the interpreter starts or packages are imported.
+_EARLY = ("JAX_", "LANG", "LC_", "LD_", "MPL", "OMP_", "PYTHON", "TF_")
+# But these only once a program has begun.
+_LATE = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "PYTHONPATH")
 
 
 def _read_early(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: each for name, each in environment.items() if name not in _LATE}
+    names = (name for name in environment if name.startswith(_EARLY))
+    return {name: environment[name] for name in names if name not in _LATE}
 
 
 _ENVIRONMENT = _read_early(os.environ)  # of the server
