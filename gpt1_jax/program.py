@@ -4,11 +4,9 @@ That is `_parse`, `_check`, `_run` and, for the line of an error, `main`. Testab
 is in the other modules. Heavy imports wait until the flags are parsed.
 """
 
-import atexit
 import os
 import resource
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -57,7 +55,6 @@ _DISTRIBUTED = flags.DEFINE_enum(
     "Whether to join the processes of a multi-host run; auto: if there are several.",
 )
 
-_INTERRUPTED = threading.Event()
 _LOST = (
     "another process of this run has ended; its output says why. Run the same "
     "command again to resume."
@@ -78,12 +75,31 @@ _ENOUGH_FILES = 1024
 
 def run() -> None:
     """Runs the program."""
-    atexit.register(_skip_finalization)  # first to be registered, last to be called
     os.environ["MPLBACKEND"] = "agg"  # figures are only written to files
     _let_warnings_be()
     streams.open_streams()
     logging.get_absl_handler().python_handler.setStream(sys.stderr)
-    app.run(main, flags_parser=_parse)
+    try:
+        app.run(main, flags_parser=_parse)
+    except SystemExit as end:
+        if end.code:
+            _end(end.code)
+        raise
+    except Exception:
+        traceback.print_exc()
+        _end(1)
+
+
+def _end(code: int) -> NoReturn:
+    """Ends the program without the finalization of other packages.
+
+    JAX's crashes after an interrupted compile, and threads of orbax wait for minutes
+    for a folder that could not be made.
+    """
+    streams.output_may_fail()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -113,7 +129,6 @@ def main(argv: Sequence[str]) -> None:
         _check_limits()
         _run(*_check())
     except KeyboardInterrupt:
-        _INTERRUPTED.set()
         _exit("gpt1_jax: interrupted; no partial files were left behind.")
     except Exception as error:
         problem = explain(error)
@@ -255,14 +270,6 @@ def _quit_at_once() -> None:
             os.write(2, _QUIT)  # print is not safe in a signal's handler
         finally:
             os._exit(1)
-
-
-def _skip_finalization() -> None:
-    """Exits before JAX's finalization, which crashes after an interrupted compile."""
-    if _INTERRUPTED.is_set():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
 
 
 def _let_warnings_be() -> None:
