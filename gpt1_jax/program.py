@@ -82,9 +82,9 @@ def run() -> None:
     try:
         app.run(main, flags_parser=_parse)
     except SystemExit as end:
-        if end.code:
-            _end(end.code)
-        raise
+        if not isinstance(end.code, int) or end.code == 0:
+            raise
+        _end(end.code)
     except Exception:
         traceback.print_exc()
         _end(1)
