@@ -1,14 +1,9 @@
 """Lets tests run the scripts of `benchmarks/`."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from tiny_run import run_program
 
 
 @pytest.fixture
@@ -20,13 +15,9 @@ def run_script(tmp_path):
 
     def run(name, *flags):
         path = tmp_path / "record.json"
-        process = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.{name}", *flags, f"--output={path}"],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-        )
-        assert process.returncode == 0, process.stderr
-        return process.stdout, json.loads(path.read_text())
+        program = ("-m", f"benchmarks.{name}")
+        code, printed = run_program(*flags, f"--output={path}", program=program)
+        assert code == 0, printed
+        return printed, json.loads(path.read_text())
 
     return run

@@ -134,4 +134,4 @@ def test_the_script_measures_our_step(run_script):
     assert result["tokens_per_second"] == pytest.approx(32 / result["median_seconds"])
     assert result["peak_bytes"] > 2**20
     assert record["settings"]["variants"] == ["jax_f32"]
-    assert printed.splitlines()[2].startswith("| jax_f32 | ")
+    assert "\n| jax_f32 | " in printed
