@@ -58,12 +58,16 @@ def results(folder):
     return json.loads((folder / "results.json").read_text())["runs"]
 
 
-def log_prob(model, sentence, edits):
-    """log P of a sentence, which is read after a newline."""
-    found = model.forward(f"\n{sentence}", edits=edits)
+def differences(model, pairs, edits=None):
+    """D of pairs of sentences, each of which is read after a newline."""
+    texts = [f"\n{sentence}" for pair in pairs for sentence in pair]
+    found = model.forward(texts, edits=edits)
     logits = found.logits - found.logits.max(axis=-1, keepdims=True)
     log_probs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    return log_probs[np.arange(len(found.ids) - 1), found.ids[1:]].sum()
+    ids = found.ids[:, 1:, None]  # below 0 behind the end of a text
+    of_tokens = np.take_along_axis(log_probs[:, :-1], np.maximum(ids, 0), axis=-1)
+    scores = np.where(ids < 0, 0, of_tokens).sum(axis=(1, 2))
+    return scores[::2] - scores[1::2]
 
 
 def test_effects_are_those_of_the_notebook_model(study, pretrained, blimp, tmp_path):
@@ -73,15 +77,15 @@ def test_effects_are_those_of_the_notebook_model(study, pretrained, blimp, tmp_p
     read = [line["text"] for line in lines]
     rows = [row for name in PARADIGMS for row in read_lines(blimp / f"{name}.jsonl")]
     assert sorted(read) == sorted([r["sentence_good"], r["sentence_bad"]] for r in rows)
-    effects = np.zeros((6, 2))
-    for number, (line, (good, bad)) in enumerate(zip(lines, read, strict=True)):
-        base = log_prob(model, good, {}) - log_prob(model, bad, {})
-        assert line["base"] == line["clean"] == pytest.approx(base, abs=1e-4)
-        for head in range(2):
-            edits = {"h_0/attn/heads": zero(heads=head)}
-            without = log_prob(model, good, edits) - log_prob(model, bad, edits)
-            effects[number, head] = without - base
-        np.testing.assert_allclose(line["heads"], [effects[number]], atol=1e-4)
+    base = differences(model, read)
+    edited = [
+        differences(model, read, {"h_0/attn/heads": zero(heads=head)})
+        for head in (0, 1)
+    ]
+    effects = np.subtract(edited, base).T
+    for line, expected, of_heads in zip(lines, base, effects, strict=True):
+        assert line["base"] == line["clean"] == pytest.approx(expected, abs=1e-4)
+        np.testing.assert_allclose(line["heads"], [of_heads], atol=1e-4)
     (run,) = results(tmp_path / "out")
     rows = run["checkpoints"][0]["tasks"]["ellipsis"]["effects"]
     found = {(row["kind"], row["layer"], row["number"]): row for row in rows}
@@ -102,10 +106,11 @@ def test_effects_are_those_of_the_notebook_model(study, pretrained, blimp, tmp_p
     assert collections.Counter(row["kind"] for row in rows) == counts
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_tables_figure_and_csv_are_written_over_steps(study, tmp_path):
-    out = study(step="all")
+    out = study(step="all", method="zero")
     table = (tmp_path / "out/results.md").read_text()
-    assert table in out and "its mean over all tokens replaces" in table
+    assert table in out and "zeros replace what the component gives" in table
     assert "| effect | step 8 | step 12 |" in table
     assert "| layer | attention | MLP | lens |" in table
     assert (tmp_path / "out/plots/interventions.png").stat().st_size > 20_000
@@ -125,26 +130,29 @@ def test_tables_figure_and_csv_are_written_over_steps(study, tmp_path):
 
 PROMPT = dict(clean="a cd", corrupted="b cd", sentence_good="gh", sentence_bad="ij")
 PATCH = {"method": "patch", "data__context": "clean", "data__corrupted": "corrupted"}
+NO_POSITIONS = {"positions": 0}
 
 
 def test_prompts_are_patched_from_clean_ones(run_own_pairs, tmp_path, pretrained):
     rows = [PROMPT, {**PROMPT, "clean": "b cd"}]
-    run_own_pairs("interventions", rows, **PATCH)
+    run_own_pairs("interventions", rows, **PATCH, **NO_POSITIONS)
     model = gpt1_jax.load(str(pretrained))
     lines = read_lines(tmp_path / "out/predictions/run/12/pairs.jsonl")
-    for line, prompts in zip(lines, (("b cd", "a cd"), 2 * ["b cd"]), strict=True):
-        found = [
-            log_prob(model, f"{prompt} gh", {}) - log_prob(model, f"{prompt} ij", {})
-            for prompt in prompts
-        ]
-        assert [line["base"], line["clean"]] == pytest.approx(found, abs=1e-4)
+    prompts = ("b cd", "a cd", "b cd", "b cd")
+    found = differences(model, [(f"{each} gh", f"{each} ij") for each in prompts])
+    assert [[line["base"], line["clean"]] for line in lines] == [
+        pytest.approx(pair, abs=1e-4) for pair in found.reshape(2, 2)
+    ]
     np.testing.assert_allclose(lines[1]["heads"], 0, atol=1e-5)  # the same prompt
     assert np.abs(lines[0]["heads"]).max() > 1e-5
     assert "after the clean prompt" in (tmp_path / "out/results.md").read_text()
     labelled = [{**PROMPT, "best": number} for number in (0, 1)]
-    run_own_pairs("interventions", labelled, to="labelled", data__good="best")
+    values = {"data__good": "best", **NO_POSITIONS}
+    run_own_pairs("interventions", labelled, to="labelled", **values)
     first, second = read_lines(tmp_path / "labelled/predictions/run/12/pairs.jsonl")
     assert first["base"] == pytest.approx(-second["base"], abs=1e-5)
+    table = (tmp_path / "labelled/results.md").read_text()
+    assert "its mean over all tokens replaces what the component gives" in table
 
 
 @pytest.mark.parametrize(
