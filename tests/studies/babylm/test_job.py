@@ -54,6 +54,20 @@ def evaluate(run_job, trained, data):
     return run
 
 
+@pytest.fixture
+def evaluated(evaluate, made_once, tmp_path):
+    """A finished evaluation in the folder `out`, and what it printed."""
+
+    def make(folder):
+        said = evaluate(to="first")
+        shutil.copytree(tmp_path / "first", folder / "out")
+        (folder / "said").write_text(said)
+
+    folder = made_once("babylm-evaluated", make)
+    shutil.copytree(folder / "out", tmp_path / "out")
+    return (folder / "said").read_text()
+
+
 @pytest.fixture(scope="module")
 def reads(trained, data):
     """`reads(part, chosen)`: items of a part, a scorer, and the notebook's model."""
@@ -192,9 +206,9 @@ FAST_TASKS = (
 )
 
 
-def test_predictions_are_written_as_the_pipeline_does(evaluate, tmp_path):
+def test_predictions_are_written_as_the_pipeline_does(evaluated, tmp_path):
     """In a folder for each milestone; the table has a column for each."""
-    out = evaluate()
+    out = evaluated
     assert "full      step      12  blimp " in out
     results = json.loads((tmp_path / "out/results.json").read_text())
     full, fast = results["runs"]
@@ -229,8 +243,9 @@ def test_predictions_are_written_as_the_pipeline_does(evaluate, tmp_path):
     assert "| task | full, main | fast, chck_1k | fast, chck_2k |" in out
 
 
+@pytest.mark.usefixtures("evaluated")
 def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
-    """With sizes and milestones as the made-up data has them."""
+    """From scores at hand, with sizes and milestones as the made-up data has them."""
 
     def six(*names):
         return dict.fromkeys(names, 6)
@@ -262,6 +277,7 @@ def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
 
     monkeypatch.setattr(babylm, "read_babylm_predictions", read)
     out = evaluate(finetuned_dir="runs/finetune/babylm")
+    assert "Nothing to do: " in out
     path = tmp_path / "out/all_full_preds_and_fast_scores_causal.json"
     assert f"Submission: {path}" in out
     found = json.loads(path.read_text())

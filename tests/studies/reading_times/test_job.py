@@ -124,6 +124,7 @@ def test_two_stories_have_to_be_left():
         reading_gain(rows, folds=5)
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_surprisal_is_that_of_the_words_in_their_stories(pretrained, gain, tmp_path):
     scores, rows = gain(), predictors_in(tmp_path / "out")
     model = gpt1_jax.load(str(pretrained))

@@ -121,6 +121,7 @@ def test_the_users_own_columns_stay_as_they_were(table, ask, tmp_path):
     assert rows[0].split("\t")[4] == "x y z"
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_all_steps_are_each_step_in_turn(ask, table, tmp_path):
     picture, output = tmp_path / "new" / "all.png", tmp_path / "all.csv"
     out = ask(text=TEXT, step="all", output=str(output), figure=str(picture))

@@ -112,6 +112,7 @@ def contents(folder):
     }
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_all_kept_checkpoints_are_scored(ask, pretrained, tmp_path):
     out = ask(step="all")
     found, steps = results(tmp_path), saved_steps(epath.Path(pretrained))
@@ -135,7 +136,8 @@ def test_all_kept_checkpoints_are_scored(ask, pretrained, tmp_path):
     assert found["config"]["step"] == "all" and "jax" in found["versions"]
     table = (tmp_path / "out" / "results.md").read_text()
     assert table in out and f"step {steps[0]:,}" in table
-    assert (tmp_path / "out" / "plots" / "zero_shot.png").exists()
+    picture = (tmp_path / "out" / "plots" / "zero_shot.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
 
 
 def test_the_type_is_of_the_model_and_the_seed_of_bootstrapped_errors(ask, tmp_path):

@@ -88,6 +88,7 @@ def test_scores_are_those_of_the_notebook_model(score, pretrained, blimp, tmp_pa
             }
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_tables_and_figures_are_written(score, pretrained_lstm, tmp_path):
     out = score(baseline_init_from=str(pretrained_lstm), step="all")
     table = (tmp_path / "out/results.md").read_text()
