@@ -54,7 +54,7 @@ def _parts() -> list[tuple[Any, str, Any]]:
     parts = []
     for room in (Path(gpt1_jax.__file__).parent / name for name in _ROOMS):
         for path in room.glob("[a-z]*.py"):
-            if path.stem != "wandb":  # an extra; computes nothing
+            if path.stem not in ("tensorboard", "wandb"):  # extras; compute nothing
                 place = importlib.import_module(f"gpt1_jax.{room.name}.{path.stem}")
                 parts += [(place, *each) for each in vars(place).items()]
     return parts

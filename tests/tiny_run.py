@@ -2,6 +2,7 @@
 
 import configparser
 import contextlib
+import functools
 import json
 import os
 import random
@@ -83,11 +84,14 @@ def longer_config(corpus_dir, **overrides):
     return job_config("pretrain", "quickstart", **longer)
 
 
+@functools.cache
+def _module(file):
+    return runpy.run_path(str(ROOT / "configs" / f"{file}.py"))
+
+
 def load_config(preset="quickstart", file="pretrain", **overrides):
     """The ConfigDict of configs/FILE.py with `section__key` overrides."""
-    path = ROOT / "configs" / f"{file}.py"
-    module = runpy.run_path(str(path))
-    config = module["get_config"](*[preset] * bool(preset))
+    config = _module(file)["get_config"](*[preset] * bool(preset))
     config.update_from_flattened_dict(
         {key.replace("__", "."): value for key, value in overrides.items()}
     )
