@@ -10,7 +10,7 @@ import pytest
 from tiny_run import ROOT, load_config, run_program
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.config import JOBS, STUDIES, load
+from gpt1_jax.config import JOBS, STUDIES, load, usage
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RUN_FOLDER
@@ -176,14 +176,14 @@ def test_a_strangers_folder_imports_nothing(lab):
 def test_a_job_of_ones_own_runs_from_the_command_line_and_resumes(lab, monkeypatch):
     """With the values of its configuration, but for those that are free."""
     file = "--config=my_config.py:few"
-    code, output = run_program(file, "--help", cwd=lab)
-    assert code == 0 and "  --config.input=''\n      to read\n" in output
     code, output = run_program(file, "--config.input=words.txt", cwd=lab)
     assert code == 0, output
     assert "Lengths: [1, 4, 4] in runs/word_lengths/few." in output
     saved = json.loads((lab / "runs/word_lengths/few/config.json").read_text())
     assert saved == {**RUN_FOLDER.stamp(), "job": "word_lengths", **VALUES}
     monkeypatch.chdir(lab)
+    shown = usage.describe_usage(["main", file, "--help"])
+    assert "  --config.input=''\n      to read\n" in shown
 
     def run(**changes):
         config = load({"job": "word_lengths", **VALUES, **changes})
