@@ -58,6 +58,11 @@ def imported(node: ast.AST) -> Iterator[str]:
             yield from (f"{each.module}.{alias.name}" for alias in each.names)
 
 
+@functools.cache
+def _imported_by(path: Path) -> set[str]:
+    return {*imported(ast.parse(path.read_text()))}
+
+
 def closure(*names: str) -> set[str]:
     """The modules with these names, and all modules of the package that they import.
 
@@ -70,7 +75,7 @@ def closure(*names: str) -> set[str]:
             continue
         found.add(name)
         todo.append(name.rpartition(".")[0])
-        for other in imported(ast.parse(paths[name].read_text())):
+        for other in _imported_by(paths[name]):
             inside = other.removeprefix("gpt1_jax.")
             if inside != other:
                 todo += [inside, inside.rpartition(".")[0]]
@@ -116,6 +121,7 @@ def _helper(name: str) -> Path:
     return ROOT / "tests" / f"{name.partition('.')[0]}.py"
 
 
+@functools.cache
 def _needed(path: Path) -> set[str]:
     """The names that a file of tests needs, and a helper to be imported."""
     body, text = ast.parse(path.read_text()).body, ""
