@@ -20,10 +20,21 @@ def blocks_of(texts):
     return [Block(str(n), "train", text) for n, text in enumerate(texts)]
 
 
-@pytest.mark.usefixtures("processes")
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A working folder with a module of the name of one of Python's."""
+    (tmp_path / "json.py").write_text("raise ImportError('of the working folder')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
+@pytest.mark.usefixtures("processes", "elsewhere")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_blocks_come_in_order(tokenizer_dir, sentencepiece_tokenizer, workers):
-    """A few are read ahead. Ids stay as they are, and their text is counted."""
+def test_blocks_come_in_order(tokenizer_dir, sentencepiece_tokenizer, workers, capfd):
+    """A few are read ahead. Ids stay as they are, and their text is counted.
+
+    Processes import what this one can, and nothing from the working folder besides.
+    """
     tokenizer, read = sentencepiece_tokenizer, []
     text = "the fox\nand the naïve dog"
     ids = np.array(tokenizer.encode(text), np.uint16)
@@ -47,6 +58,7 @@ def test_blocks_come_in_order(tokenizer_dir, sentencepiece_tokenizer, workers):
         assert encoded.words == len(block.text.split())
         assert encoded.num_bytes == len(block.text)
     assert len(read) == len(TEXTS) + 6
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.usefixtures("processes")
@@ -75,36 +87,28 @@ PARENT = """
         for _ in range(20):
             next(found)
         print(*(process.pid for process in started), flush=True)
-        time.sleep(60 * float(sys.argv[2]))
-        print(sum(1 for _ in found), flush=True)
+        time.sleep(60)
 """
 
 
 @pytest.fixture
 def parent(tmp_path, tokenizer_dir):
-    """`parent(minutes)`: a script without a main guard, at work, and its processes."""
+    """A script without a main guard, at work, and the numbers of its processes."""
     if not os.path.exists("/proc/self/stat"):
         pytest.skip("needs /proc")
     program = tmp_path / "parent.py"
     program.write_text(textwrap.dedent(PARENT))
-    started = []
-
-    def start(minutes=1):
-        process = subprocess.Popen(
-            [sys.executable, program, tokenizer_dir, str(minutes)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
-        assert process.stdout.readline() == "top\n"
-        return process, [int(pid) for pid in process.stdout.readline().split()]
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    process = subprocess.Popen(
+        [sys.executable, program, tokenizer_dir],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "top\n"
+    yield process, [int(pid) for pid in process.stdout.readline().split()]
+    process.kill()
+    process.communicate()
 
 
 def is_alive(pid: int) -> bool:
@@ -122,16 +126,8 @@ def wait_for_the_end(pids):
     assert not any(map(is_alive, pids))
 
 
-def test_processes_start_no_script_of_the_user_s_again(parent):
-    process, pids = parent(0)
-    # Not by `communicate`, which loses what `readline` has buffered.
-    output, errors = process.stdout.read(), process.stderr.read()
-    assert (output, errors, process.wait()) == ("30\n", "", 0)
-    wait_for_the_end(pids)
-
-
 def test_processes_end_when_their_parent_is_gone(parent):
-    process, pids = parent()
+    process, pids = parent
     assert len(pids) == 2
     process.kill()
     wait_for_the_end(pids)
@@ -139,13 +135,17 @@ def test_processes_end_when_their_parent_is_gone(parent):
 
 
 def test_an_interrupt_is_the_parent_s_alone(parent):
-    """Ctrl-C goes to the whole group, even before a process can ignore it."""
-    process, pids = parent()
+    """Ctrl-C goes to the whole group, even before a process can ignore it.
+
+    Processes do not run the user's script again.
+    """
+    process, pids = parent
     assert process.pid not in map(os.getpgid, pids)
     for pid in pids:
         os.kill(pid, signal.SIGINT)
     os.killpg(process.pid, signal.SIGINT)
-    errors = process.communicate()[1]
+    output, errors = process.stdout.read(), process.stderr.read()
+    assert output == ""
     assert errors.count("Traceback") == 1 and "KeyboardInterrupt" in errors
     wait_for_the_end(pids)
 
@@ -158,12 +158,3 @@ def test_a_process_that_is_killed_is_told_and_the_others_end(tokenizer_dir, proc
                 processes[0].kill()
     assert len(processes) == 2
     assert all(process.returncode is not None for process in processes)
-
-
-@pytest.mark.usefixtures("processes")
-def test_processes_import_what_this_one_can(tokenizer_dir, monkeypatch, tmp_path):
-    """Wherever it was started, and nothing from the working folder besides."""
-    (tmp_path / "json.py").write_text("raise ImportError('of the working folder')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    assert len(list(encode_blocks(blocks_of(TEXTS), tokenizer_dir, 2))) == len(TEXTS)
