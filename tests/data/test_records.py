@@ -163,7 +163,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, format_name):
         return most
 
     peak(10)
-    assert peak(30_000) < peak(10_000) + 50_000
+    assert peak(15_000) < peak(5000) + 50_000
 
 
 @pytest.mark.parametrize(
