@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from tiny_models import observe
 
 from gpt1_jax.model import language_model
 
@@ -99,10 +100,8 @@ def test_the_lstm_is_the_one_that_we_train(torch, tiny_model_config):
             weight = getattr(theirs.lstm, f"weight_{name[0]}h_l0")
             kernel = np.array(layer[f"c_{name}"]["kernel"]).T
             weight.copy_(torch.from_numpy(kernel))
-    output = language_model.apply(config, params, TOKENS)
-    losses = language_model.next_token_nll(config, output, TOKENS)[:, :-1]
     loss = theirs(torch.from_numpy(TOKENS)).item()
-    assert loss == pytest.approx(float(losses.mean()), abs=1e-5)
+    assert loss == pytest.approx(float(observe(config, params, TOKENS).loss), abs=1e-5)
 
 
 def test_the_lstm_is_compared_with_its_own_peers():
