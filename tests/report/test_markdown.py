@@ -1,7 +1,7 @@
 """Markdown displays what comes from run folders, which has no other effect."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -26,6 +26,7 @@ def test_escaped_text_is_only_text(text):
     assert "".join(child.content for child in children) == before + text
 
 
+@settings(max_examples=50)
 @given(st.text())
 def test_any_text_fits_into_a_cell(text):
     table = markdown_table(["a", "b"], [["x" + escape(text), "end"]], text_columns=2)

@@ -44,8 +44,11 @@ def test_sentence_similarity_is_the_cosine_of_the_sentences():
 
 
 def test_components_of_the_papers_model(tiny_model_config):
+    """Here of two of its layers."""
+    sized = {**PAPER, "num_layers": 2}
+
     def params_of(**values):
-        config = tiny_model_config(**PAPER, **values)
+        config = tiny_model_config(**sized, **values)
         return jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
 
     params = params_of()
@@ -53,11 +56,11 @@ def test_components_of_the_papers_model(tiny_model_config):
     assert sizes == {
         "token embedding, also the output": 40_478 * 768,
         "position embedding": 512 * 768,
-        "attention": 12 * (4 * 768**2 + 4 * 768),
-        "MLP": 12 * (2 * 768 * 3072 + 3072 + 768),
-        "LayerNorm": 12 * 4 * 768,
+        "attention": 2 * (4 * 768**2 + 4 * 768),
+        "MLP": 2 * (2 * 768 * 3072 + 3072 + 768),
+        "LayerNorm": 2 * 4 * 768,
     }
-    assert sum(sizes.values()) == num_params(tiny_model_config(**PAPER))
+    assert sum(sizes.values()) == num_params(tiny_model_config(**sized))
     lstm = params_of(kind="lstm", lstm_units=2048)
     found = notebook_figures.component_sizes(lstm)
     assert found["LSTM"] == 4 * 2048 * (768 + 2048 + 1) + 2048 * 768 + 768

@@ -42,7 +42,7 @@ class Page(HTMLParser):
 
 
 def draw():
-    figure = new_figure(2, 2)
+    figure = new_figure(2, 2, layout=None)
     figure.subplots().plot([1, 2], [3, 4])
     return figure
 

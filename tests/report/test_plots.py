@@ -11,7 +11,7 @@ MAGIC = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 
 
 def small_figure(title="title"):
-    figure = new_figure(2, 2)
+    figure = new_figure(2, 2, layout=None)
     axes = figure.subplots()
     axes.plot([1, 2], [3, 4])
     axes.set_title(title)

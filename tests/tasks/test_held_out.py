@@ -1,5 +1,6 @@
 """The dev split that is held out of a training file."""
 
+import functools
 import random
 from collections import Counter
 
@@ -19,10 +20,16 @@ TEXTS = st.integers(0, 12).map(lambda number: f"text {number}")
 ROWS = st.lists(st.tuples(TEXTS, st.integers(0, 2)), min_size=2, max_size=60)
 
 
+configured = functools.cache(
+    lambda **values: finetune_config("custom", {"init_from": "run"}, **values)
+)
+
+
+@functools.cache
 def own_task(**overrides):
     values = {"head": "classification", "text": ("text",), "labels": LABELS}
     custom = {f"custom__{k}": v for k, v in {**values, **overrides}.items()}
-    return custom_task(finetune_config("custom", {"init_from": "run"}, **custom))
+    return custom_task(configured(**custom))
 
 
 def examples(rows):
@@ -36,8 +43,7 @@ def examples(rows):
 
 def divide(rows, task=None, **data):
     data = {f"data__{name}": value for name, value in data.items()}
-    config = finetune_config("custom", {"init_from": "run"}, **data)
-    return hold_out(task or own_task(), examples(rows), config.data)
+    return hold_out(task or own_task(), examples(rows), configured(**data).data)
 
 
 def by_label(split):
