@@ -21,7 +21,7 @@ from gpt1_jax.data.named_texts import (
 from gpt1_jax.data.text import clean
 from gpt1_jax.errors import UserError
 
-few = settings(max_examples=200)
+few = settings(max_examples=80)
 
 BLOCK = 16
 

@@ -25,7 +25,7 @@ from gpt1_jax.tasks.batches import (
 )
 from gpt1_jax.tasks.task import Example
 
-few = settings(max_examples=40)
+few = settings(max_examples=25)
 MAX_SEQ_LEN = 24
 SEQ_LENS = (4, 8, 16, MAX_SEQ_LEN)
 STEPS = 200

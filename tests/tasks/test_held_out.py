@@ -14,7 +14,7 @@ from gpt1_jax.tasks.custom_task import custom_task
 from gpt1_jax.tasks.held_out import hold_out
 from gpt1_jax.tasks.task import Example
 
-few = settings(max_examples=40)
+few = settings(max_examples=25)
 LABELS = ("bug", "crash", "wish")
 TEXTS = st.integers(0, 12).map(lambda number: f"text {number}")
 ROWS = st.lists(st.tuples(TEXTS, st.integers(0, 2)), min_size=2, max_size=60)
