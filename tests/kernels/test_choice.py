@@ -70,7 +70,6 @@ def choose(model, before=None, seq_len=8):
 def test_right_kernels_are_used_where_they_are_known_to_be_faster(
     model, made_up, cache, capsys, monkeypatch
 ):
-    made_up(attention=causal_attention)
     chosen, found = choose(model)
     assert (chosen.attention_form, chosen.layer_norm_form) == ("fused", "fused")
     say_forms(found)
@@ -153,7 +152,7 @@ def test_attention_of_another_rule_has_no_kernels(model, monkeypatch, form):
 def test_a_run_goes_on_with_its_forms_or_says_why_not(model, made_up):
     for before in (USUAL, {**USUAL, "attention": "plain"}):
         assert form_names(choose(model, before)[1]) == before
-    made_up(attention=wrong)
+    made_up(attention=that_does_not_compile)
     _, found = choose(model, FUSED)
     assert found["attention"]["form"] == "blocked"
     assert "this run used fused so far" in found["attention"]["why"]
@@ -226,7 +225,7 @@ def test_a_run_records_its_forms_and_resumes_with_them(
     tiny_config, tmp_path, monkeypatch, capsys
 ):
     """With made-up kernels, which the machine it resumes on does not have."""
-    config, folder = tiny_config(train__num_steps=8), tmp_path / "run"
+    config, folder = tiny_config(), tmp_path / "run"
     called = []
 
     def attention(*arguments):
@@ -255,7 +254,7 @@ def test_a_run_records_its_forms_and_resumes_with_them(
     assert f"blocked; fused is left out: {why}" in capsys.readouterr().out
     used = [session["forms"] for session in read_sessions(folder / SESSIONS_FILE)]
     assert [each["attention"]["form"] for each in used] == ["fused", "blocked"]
-    assert read_metadata(epath.Path(folder), 8)["forms"]["attention"] == "blocked"
+    assert read_metadata(epath.Path(folder), 12)["forms"]["attention"] == "blocked"
 
 
 def test_a_kernel_that_hangs_or_ends_the_process_is_not_checked_again(

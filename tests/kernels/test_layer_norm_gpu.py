@@ -24,8 +24,9 @@ def separate(x, branch, branch_bias, scale, bias, rate, noise, site, rows):
     return plain_layer_norm(x + added, scale, bias, x.dtype)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 2))
 def output_and_gradients(form, arrays, rate, noise, weights, rows=None):
-    """Of input, branch, its bias, scale and bias."""
+    """Of input, branch, its bias, scale and bias; a program for each shape and rate."""
     return with_gradients(
         lambda *given: form(*given, rate, noise, SITE, rows), weights, *arrays
     )
@@ -48,9 +49,8 @@ def random_arrays(*shape, dtype=jnp.float32):
     ("shape", "rate"),
     [
         ((5, 128), 0.0),
-        ((2, 64, 96), 0.1),  # three pieces in each half
         ((3, 70, 32), 0.5),  # not a multiple of what a program computes
-        ((2, 3, 768), 0.1),  # the paper's width
+        ((2, 3, 768), 0.1),  # the paper's width, three pieces in each half
         ((2, 3, 4096), 0.1),  # one vector at a time
     ],
     ids=str,
@@ -67,7 +67,7 @@ def test_kernels_equal_the_functions_they_combine(shape, rate):
 
 
 def test_kernels_in_bfloat16_are_as_exact_as_what_they_combine():
-    arrays, weights = random_arrays(2, 64, 96, dtype=jnp.bfloat16)
+    arrays, weights = random_arrays(2, 3, 768, dtype=jnp.bfloat16)
     as_float32 = tuple(a.astype(np.float32) for a in arrays)
     exact = plain(as_float32, 0.1, noise_on_later_pages(2), weights.astype(np.float32))
     theirs, ours = (
@@ -112,7 +112,7 @@ def test_of_large_arrays_only_the_sum_is_kept():
 
 def test_each_device_computes_its_own_sequences():
     """Over 8 devices as over one."""
-    arrays, weights = random_arrays(16, 64, 96)
+    arrays, weights = random_arrays(16, 6, 32)
     noise = noise_on_later_pages(16)
     expected = plain(arrays, 0.1, noise, weights)[:3]
     mesh = make_mesh()
