@@ -4,7 +4,6 @@ import functools
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny_models import LSTM, drawn_params, flat_params, random_tokens
@@ -55,8 +54,18 @@ def here(run_folder, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_calls_run_one_after_another(here, capsys):
-    names = {}
+def test_the_calls_run_one_after_another(here, capsys, monkeypatch):
+    """Each pass through the model compiled: its operations alone take three times.
+
+    `tests/model/test_interventions.py` has one that is not.
+    """
+    forward, names = interventions.forward, {}
+
+    def compiled(config, params, *arguments, **edits):
+        passed = jax.jit(lambda params: forward(config, params, *arguments, **edits))
+        return passed(params)
+
+    monkeypatch.setattr(interventions, "forward", compiled)
     for number, code in enumerate(blocks(CALLS)):
         exec(compile(code, f"block {number}", "exec"), names)
     said = capsys.readouterr().out
@@ -72,10 +81,12 @@ def test_the_calls_run_one_after_another(here, capsys):
     assert not np.allclose(first, second)
 
 
-def run_example(heading, capsys):
+def run_example(heading, capsys, size="", smaller=""):
     """The names of a block that needs no other, and what it prints."""
     text = EXAMPLES.partition(f"\n### {heading}\n")[2].partition("\n##")[0]
     (code,) = blocks(text)
+    assert size in code
+    code = code.replace(size, smaller) if size else code
     exec(compile(code, heading, "exec"), names := {})
     return names, capsys.readouterr().out
 
@@ -83,7 +94,8 @@ def run_example(heading, capsys):
 def test_induction_heads_are_scored(here, capsys):
     names, said = run_example("An induction head", capsys)
     config, tokens, length = names["config"], names["twice"], names["length"]
-    maps = interventions.attention(config, names["model"].params, jnp.asarray(tokens))
+    attention = jax.jit(interventions.attention, static_argnums=0)
+    maps = attention(config, names["model"].params, tokens)
     layer, head = divmod(int(names["best"][0]), 4)
     places = np.arange(length, 2 * length)
     by_hand = np.mean(maps[layer][:, head, places, places - length + 1])
@@ -102,7 +114,8 @@ def test_states_are_patched_by_layer_and_position(here, capsys):
 
 
 def test_samples_are_steered(here, capsys):
-    names, said = run_example("Steering a sample", capsys)
+    sizes = "count=32, length=32", "count=4, length=12"
+    names, said = run_example("Steering a sample", capsys, *sizes)
     said = {line[:9].strip(): line[20:] for line in said.splitlines()}
     assert [*said] == ["-2", "-1", "+0", "+1", "+2", "random -1", "random +1"]
     assert said["-2"] != said["+0"] != said["+2"]

@@ -65,12 +65,16 @@ def params_of():
 SAME = interventions.as_pytree(lambda x: x)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", ["transformer", "lstm"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("transformer", "float32"), ("lstm", "bfloat16")]
+)
 def test_an_edit_that_returns_its_argument_changes_no_bit(
     tiny, lstm, params_of, kind, dtype
 ):
-    """Of any name; by the formula of attention where its probabilities are edited."""
+    """Of any name; by the formula of attention where its probabilities are edited.
+
+    The other dtype of each kind: inference/test_forward.
+    """
     config = dataclasses.replace(tiny() if kind == "transformer" else lstm, dtype=dtype)
     params, probs = params_of(config), "h_0/attn/probs"
     found, recorded = run(config, params, TOKENS, ("*",), {"*": SAME})
@@ -109,7 +113,8 @@ def test_how_a_model_is_trained_does_not_matter(config, params_of, ways):
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-def test_patching_a_state_from_another_run_gives_its_logits(config, params_of):
+def test_patching_a_state_from_another_run_gives_its_logits(tiny, params_of):
+    config = tiny()
     params, states = params_of(config), interventions.state_names(config)
     clean, recorded = run(config, params, TOKENS, ("*",))
     corrupted, _ = run(config, params, OTHERS)
@@ -124,6 +129,7 @@ def test_heads_in_a_batch_of_edits_have_the_effects_of_one_by_one(config, params
     """And so have texts' positions and vectors: all are arrays."""
     params = params_of(config)
 
+    @jax.jit
     def effect(head, position, vector):
         edits = {
             "h_0/attn/heads": zero(heads=head, positions=position),
@@ -131,7 +137,7 @@ def test_heads_in_a_batch_of_edits_have_the_effects_of_one_by_one(config, params
         }
         return run(config, params, TOKENS, (), edits)[0][:, -1, 7].sum()
 
-    given = jnp.arange(2), jnp.array([8, -3]), 0.1 * jnp.ones((2, 32))
+    given = np.arange(2), np.array([8, -3]), 0.1 * np.ones((2, 32))
     together = jax.jit(jax.vmap(effect))(*given)
     for one, arguments in zip(together, zip(*given, strict=True), strict=True):
         assert float(one) == pytest.approx(float(effect(*arguments)), abs=1e-5)
@@ -206,11 +212,12 @@ PLACES = [  # the places of an edit, and the tokens (text, position) that it cha
 ]
 
 
-def changed_by(edit, name):
-    """Whether an edit changes each of the numbers of an activation."""
-    x = jnp.asarray(np.random.default_rng(0).uniform(1, 2, SHAPES[name]), jnp.float32)
-    after = apply_edit(edit, x, Site(name, 0, POSITIONS, WORDS))
-    return np.asarray(x != after)
+def changed_by(edits, name):
+    """Whether each edit changes each of the numbers of an activation."""
+    x = np.random.default_rng(0).uniform(1, 2, SHAPES[name]).astype(np.float32)
+    site = Site(name, 0, POSITIONS, WORDS)
+    after = jax.jit(lambda x: [apply_edit(edit, x, site) for edit in edits])(x)
+    return np.asarray(after) != x
 
 
 def expected_change(name, tokens=None, heads=None):
@@ -228,38 +235,48 @@ def expected_change(name, tokens=None, heads=None):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize(("places", "tokens"), PLACES, ids=str)
-def test_edits_change_the_tokens_that_they_name(places, tokens, name):
-    expected = expected_change(name, tokens)
-    for edit in (zero(**places), add(1, **places), replace(0, **places)):
-        np.testing.assert_array_equal(changed_by(edit, name), expected)
+def test_edits_change_the_tokens_that_they_name(name):
+    edits = [
+        edit
+        for places, _ in PLACES
+        for edit in (zero(**places), add(1, **places), replace(0, **places))
+    ]
+    for number, changed in enumerate(changed_by(edits, name)):
+        places, tokens = PLACES[number // 3]
+        expected = expected_change(name, tokens)
+        np.testing.assert_array_equal(changed, expected, err_msg=str(places))
 
 
 @pytest.mark.parametrize("name", ["attn/heads", "attn/probs"])
 @pytest.mark.parametrize("chosen", [0, [0, 2], []], ids=str)
 def test_edits_change_the_heads_that_they_name(chosen, name):
+    edits = zero(heads=chosen), keep_heads(chosen), add(1, heads=chosen, positions=-1)
+    zeroed, kept, both = changed_by(edits, name)
     expected = expected_change(name, heads=chosen)
-    np.testing.assert_array_equal(changed_by(zero(heads=chosen), name), expected)
-    np.testing.assert_array_equal(changed_by(keep_heads(chosen), name), ~expected)
-    both = changed_by(add(1, heads=chosen, positions=-1), name)
+    np.testing.assert_array_equal(zeroed, expected)
+    np.testing.assert_array_equal(kept, ~expected)
     expected = expected_change(name, {(0, 4), (1, 2)}, chosen)
     np.testing.assert_array_equal(both, expected)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_mean_is_that_over_the_tokens_of_each_text(name):
-    x = jnp.asarray(np.random.default_rng(0).normal(size=SHAPES[name]), jnp.float32)
-    site = Site(name, 0, POSITIONS, WORDS)
-    found = apply_edit(mean(), x, site)
+    x = np.random.default_rng(0).normal(size=SHAPES[name]).astype(np.float32)
+    rough, site = x.astype("bfloat16"), Site(name, 0, POSITIONS, WORDS)
+
+    @jax.jit
+    def after(x, rough):
+        edits = (mean(), x), (mean(positions=-1), x), (mean(), rough)
+        return [apply_edit(edit, x, site) for edit, x in edits]
+
+    found, one, of_rough = after(x, rough)
     axis = 2 if name == "attn/probs" else 1
     for number, length in ((0, 5), (1, 3)):
         of_text = np.take(x[number], range(length), axis - 1)
         expected = np.broadcast_to(of_text.mean(axis - 1, keepdims=True), x[0].shape)
         np.testing.assert_allclose(found[number], expected, atol=1e-6)
-    rough = x.astype("bfloat16")
-    exact = apply_edit(mean(), rough.astype("float32"), site).astype("bfloat16")
-    np.testing.assert_array_equal(apply_edit(mean(), rough, site), exact)
-    one = apply_edit(mean(positions=-1), x, site)
+    exact, *_ = after(rough.astype("float32"), rough)
+    np.testing.assert_array_equal(of_rough, np.asarray(exact).astype("bfloat16"))
     expected = np.where(expected_change(name, {(0, 4), (1, 2)}), found, x)
     np.testing.assert_array_equal(one, expected)
 
@@ -277,10 +294,10 @@ def test_functions_of_ones_own_are_given_the_place_if_they_ask(config, params_of
         "wpe": halved,
         "h_0/out": operator.methodcaller("clip", -1, 1),  # it has no signature
     }
-    words = jnp.zeros((2, 9), jnp.int32)
-    arguments = config, params_of(config), TOKENS, list(edits)
-    _, clean = interventions.forward(*arguments)
-    _, found = interventions.forward(*arguments, edits, words=words)
+    words = np.zeros((2, 9), np.int32)
+    arguments = config, params_of(config), TOKENS, tuple(edits)
+    _, clean = run(*arguments)
+    _, found = interventions.forward(*arguments, edits, words=words)  # not compiled
     places = [("wpe", None), ("embedding", None), ("mlp/out", 0), ("mlp/out", 1)]
     assert [(site.name, site.layer) for site in sites] == places
     assert sites[0].positions is sites[0].words is None
