@@ -63,20 +63,26 @@ def test_shapes_are_those_of_the_longest_text(run):
     assert {x.dtype for x in found.recorded.values()} == {np.dtype("float32")}
 
 
-def test_activations_come_in_the_order_of_the_computation(tiny):
-    config = tiny(num_layers=11, embed_dim=4, mlp_dim=4)
-    names = ["embedding", *(f"h_{layer}/out" for layer in range(11))]
-    found = forward_ids(config, drawn_params(config), {"row": [1, 2]}, names[::-1])
-    assert list(found.recorded) == names
+def test_activations_come_in_the_order_of_the_computation(run):
+    """Not in that of their names, in which h_10 would come before h_2."""
+    names = ["wte", "embedding", "h_0/attn/q", "h_0/attn/k", "h_0/ln_1/out", "h_0/out"]
+    found = run(TEXTS, ["*"]).recorded
+    assert [name for name in found if name in names] == names
 
 
 VECTOR = np.random.default_rng(0).normal(size=32)
 EDITS = {
-    "last": {"h_0/out": add(VECTOR, positions=-1)},
-    "second word": {"embedding": replace(VECTOR, words=1)},
-    "mean": {"h_0/attn/heads": mean(heads=1), "h_1/mlp/out": mean(positions=[0, -2])},
-    "maps": {"h_1/attn/probs": mean(positions=-1), "h_0/attn/heads": keep_heads(1)},
-    "own": {"h_1/ln_1/out": lambda x: x - x.mean(axis=1, keepdims=True) * 0 + 1},
+    "places": {
+        "embedding": replace(VECTOR, words=1),
+        "h_0/out": add(VECTOR, positions=-1),
+        "h_1/ln_1/out": lambda x: x - x.mean(axis=1, keepdims=True) * 0 + 1,
+    },
+    "means": {
+        "h_0/attn/heads": mean(heads=1),
+        "h_1/attn/probs": mean(positions=-1),
+        "h_1/attn/heads": keep_heads(1),
+        "h_1/mlp/out": mean(positions=[0, -2]),
+    },
 }
 
 
@@ -166,16 +172,22 @@ def test_texts_of_similar_lengths_share_a_program_without_edits(
 
 
 def test_the_sum_over_tokens_leaves_padding_out(run):
-    found = run(TEXTS, ["h_*/attn/heads", "embedding"])
-    count, sums = sum_over_tokens(found)
+    found = run(TEXTS, ["*"])
+
+    def sums_of(*names):
+        some = {name: found.recorded[name] for name in names}
+        return sum_over_tokens(found._replace(recorded=some))
+
+    count, sums = sums_of("embedding", "h_0/attn/heads", "h_1/attn/heads")
     assert count == sum(LENGTHS)
-    for name, x in found.recorded.items():
+    for name in sums:
+        x = found.recorded[name]
         texts = zip(x, LENGTHS, strict=True)
         expected = sum(row[:length].sum(0) for row, length in texts)
         np.testing.assert_allclose(sums[name], expected, atol=1e-4)
     for name in ("h_0/attn/probs", "wpe"):
         with pytest.raises(UserError, match=f"^{name} has no mean over tokens; leave"):
-            sum_over_tokens(run(TEXTS, [name]))
+            sums_of(name)
 
 
 def test_heads_count_from_the_last_too(run):
