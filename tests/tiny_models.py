@@ -197,9 +197,9 @@ def record_dropout(monkeypatch, config, tokens):
         return x
 
     monkeypatch.setattr(execution, "dropout", spy)
-    params = jax.eval_shape(
-        lambda: language_model.init_params(config, jax.random.key(0))
-    )
+    one_layer, key = dataclasses.replace(config, num_layers=1), jax.random.key(0)
+    params = jax.eval_shape(lambda: language_model.init_params(one_layer, key))
+    params |= {f"h_{layer}": params["h_0"] for layer in range(config.depth)}
     how = Execution(config, step_noise(0, jnp.int32(0), tokens.shape[0]))
     jax.eval_shape(lambda p: apply(config, p, tokens, how), params)
     return calls

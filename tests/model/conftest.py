@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from tiny_models import LSTM, drawn_params, with_moving_gates
+from tiny_models import LSTM, PAPER, drawn_params, with_moving_gates
 
 from gpt1_jax.model.language_model import init_params
 
@@ -17,6 +17,13 @@ def tiny_params(tiny_model_config):
 def one_layer(tiny):
     """The same of `tiny()`."""
     return drawn_params(tiny())
+
+
+@pytest.fixture(scope="session")
+def paper_params(tiny_model_config):
+    """The shapes of the parameters at the paper's size."""
+    config = tiny_model_config(**PAPER)
+    return jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
 
 
 @pytest.fixture(scope="session")

@@ -17,15 +17,14 @@ from gpt1_jax.model.language_model import init_params
 from gpt1_jax.training.optimizer import decay_mask
 
 
-def test_params_at_paper_size_number_116534784(tiny_model_config):
+def test_params_at_paper_size_number_116534784(tiny_model_config, paper_params):
     config = tiny_model_config(**PAPER)
     assert train_flops_per_token(config, 512) == 752_753_664
-    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
-    assert count_params(params) == num_params(config) == 116_534_784
-    assert count_params(params["h_0"]) == 7_087_872
+    assert count_params(paper_params) == num_params(config) == 116_534_784
+    assert count_params(paper_params["h_0"]) == 7_087_872
     sizes = {True: 0, False: 0}
-    decayed = jax.tree.leaves(decay_mask(params))
-    for leaf, decays in zip(jax.tree.leaves(params), decayed, strict=True):
+    decayed = jax.tree.leaves(decay_mask(paper_params))
+    for leaf, decays in zip(jax.tree.leaves(paper_params), decayed, strict=True):
         sizes[decays] += leaf.size
     assert sizes == {True: 116_414_976, False: 119_808}
 

@@ -44,26 +44,24 @@ def embedded(config, params, tokens, noise=None):
     return how.embedding, unembedding
 
 
-def test_embedding_is_the_sum_of_token_and_position_vector(
-    tiny_model_config, tiny_params
-):
+def test_embedding_is_the_sum_of_token_and_position_vector(tiny, one_layer):
     tokens = random_tokens((2, 9))
-    h_0, _ = embedded(tiny_model_config(), tiny_params, tokens)
-    wte, wpe = np.asarray(tiny_params["wte"]), np.asarray(tiny_params["wpe"])
+    h_0, _ = embedded(tiny(), one_layer, tokens)
+    wte, wpe = one_layer["wte"], one_layer["wpe"]
     np.testing.assert_allclose(h_0, wte[tokens] + wpe[np.arange(9)], rtol=1e-6)
 
 
 @pytest.fixture
-def masked(tiny_model_config, tiny_params):
+def masked(tiny, one_layer):
     """`masked(on, tokens)`: `embedded` of token entries 1 and positions' 2, by NumPy.
 
     Sums tell what was dropped.
     """
-    ones = {name: np.ones_like(tiny_params[name]) for name in ("wte", "wpe")}
-    params = {**tiny_params, "wte": ones["wte"], "wpe": 2 * ones["wpe"]}
+    ones = {name: np.ones_like(one_layer[name]) for name in ("wte", "wpe")}
+    params = {**one_layer, "wte": ones["wte"], "wpe": 2 * ones["wpe"]}
 
     def masked(on, tokens, **ways):
-        config = tiny_model_config(embed_dropout=0.5, embed_dropout_on=on, **ways)
+        config = tiny(embed_dropout=0.5, embed_dropout_on=on, **ways)
         noise = step_noise(0, jnp.int32(0), 4)
         return map(np.asarray, embedded(config, params, tokens, noise))
 

@@ -71,8 +71,9 @@ def test_a_cache_does_not_grow_with_its_places(config):
 
 def test_hidden_states_are_the_embedding_and_the_last(moving_lstm):
     (config, params), tokens = moving_lstm, random_tokens()
-    first, last = interventions.hidden_states(config, params, tokens)
-    np.testing.assert_array_equal(first, params["wte"][tokens])
+    states = jax.jit(interventions.hidden_states, static_argnums=0)
+    first, last = states(config, params, tokens)
+    np.testing.assert_array_equal(first, np.asarray(params["wte"])[tokens])
     expected = hidden_states(config, params, tokens)
     np.testing.assert_allclose(last, expected, atol=1e-6)
 

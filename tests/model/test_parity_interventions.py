@@ -8,6 +8,7 @@ import functools
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from torch_models import (
@@ -117,23 +118,30 @@ def test_recorded_arrays_are_those_of_hooks(both):
 
 
 # One of each name in a layer at random: each is edited.
+NAMES = [name for name in (*MATRICES, *HOOKED) if not name.startswith("h_0")]
+
+
 def edit(x):
     """Of arrays of JAX, and of tensors."""
     return 0.5 * x + 0.1
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in (*MATRICES, *HOOKED) if not name.startswith("h_0")]
-)
+@functools.partial(jax.jit, static_argnums=0)
+def edited_logits(config, params, tokens, number):
+    """Those with an edit of one of the names, in one program for all."""
+
+    def edit_if(each):
+        return lambda x: jnp.where(each == number, edit(x), x)
+
+    edits = {name: edit_if(each) for each, name in enumerate(NAMES)}
+    output, _ = interventions.forward(config, params, tokens, edits=edits)
+    return language_model.logits(config, output)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_edits_are_those_of_hooks(both, name):
     config, params, model, tokens = both
-
-    @jax.jit
-    def our_logits(params):
-        output, _ = interventions.forward(config, params, tokens, edits={name: edit})
-        return language_model.logits(config, output)
-
-    ours = our_logits(params)
+    ours = edited_logits(config, params, tokens, NAMES.index(name))
     with torch.no_grad():
         clean = model(torch.tensor(tokens)).logits.numpy()
         if name in MATRICES:
