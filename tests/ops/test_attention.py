@@ -48,7 +48,8 @@ def numpy_probs(query, key):
 def test_attention_probs_equal_numpy():
     query, key, _ = random_qkv()
     expected = numpy_probs(query, key)
-    np.testing.assert_allclose(attention_probs(query, key), expected, atol=1e-6)
+    actual = jax.jit(attention_probs)(query, key)
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 @BOTH_FORMS
@@ -72,8 +73,8 @@ def test_causal_attention_drops_probabilities_after_the_softmax(form):
     query, key, value = random_qkv()
     noise = step_noise(0, jnp.int32(3), SHAPE[0])
     actual = attend(query, key, value, rate=0.5, noise=noise, site=7, form=form)
-    ones = jnp.ones((2, 3, 7, 7))  # [N, H, T, S]
-    mask = dropout(ones, 0.5, noise, 7, unit_ndim=3)
+    ones = np.ones((2, 3, 7, 7), np.float32)  # [N, H, T, S]
+    mask = jax.jit(lambda x: dropout(x, 0.5, noise, 7, unit_ndim=3))(ones)
     assert set(np.unique(mask)) == {0.0, 2.0}
     probs = numpy_probs(query, key) * np.asarray(mask)
     np.testing.assert_allclose(
@@ -82,16 +83,14 @@ def test_causal_attention_drops_probabilities_after_the_softmax(form):
 
 
 def both_forms(parts, weights, rate):
-    """Output and gradients of the formula, and those of the blocked form."""
+    """Output and gradients of the formula, then those of the blocked form."""
     noise = step_noise(0, np.int32(3), len(weights))
     for form in ("plain_causal_attention", "causal_attention"):
         attention = functools.partial(attend, rate=rate, noise=noise, form=form)
         yield with_gradients(attention, weights, *parts)
 
 
-@pytest.mark.parametrize(
-    ("seq_len", "rate"), [(1, 0.3), (128, 0.3), (129, 0.0), (300, 0.3)]
-)
+@pytest.mark.parametrize(("seq_len", "rate"), [(1, 0.3), (128, 0.0), (300, 0.3)])
 def test_blocked_form_equals_the_plain_one(seq_len, rate):
     """Output and gradients, with one block of positions or several, and its mask."""
     parts = random_qkv(1, (2, seq_len, 2, 8))
@@ -104,7 +103,7 @@ def test_blocked_form_in_bfloat16_is_as_exact_as_the_plain_one():
     shape = 2, 200, 2, 16
     parts = [part.astype(jnp.bfloat16) for part in random_qkv(1, shape)]
     weights = random_qkv(2, shape)[0].astype(jnp.bfloat16).astype(np.float32)
-    exact, _ = both_forms([part.astype(np.float32) for part in parts], weights, 0.1)
+    exact = next(both_forms([x.astype(np.float32) for x in parts], weights, 0.1))
     plain, blocked = (
         mean_errors(found, exact) for found in both_forms(parts, weights, 0.1)
     )
@@ -115,18 +114,17 @@ def test_blocked_form_in_bfloat16_is_as_exact_as_the_plain_one():
 def test_blocked_form_keeps_no_square_array_for_the_backward_pass():
     """What is kept grows with T, not with its square."""
     sizes = {}
-    for seq_len in (256, 512):
+    for seq_len in (128, 256):
         noise, parts = step_noise(0, jnp.int32(3), 1), random_qkv(0, (1, seq_len, 1, 4))
         form = functools.partial(attend, rate=0.1, noise=noise)
         sizes[seq_len] = sum(leaf.size for leaf in kept(form, *parts))
-    assert sizes[512] < 2.1 * sizes[256]
-    assert sizes[512] < 512 * 512 / 4
+    assert sizes[256] < 2.1 * sizes[128]
+    assert sizes[256] < 256 * 256 / 4
 
 
-@pytest.mark.parametrize("length", [60, 140])  # one block and two
-def test_the_first_tokens_are_masked_as_in_the_longer_sequence(length):
+def test_the_first_tokens_are_masked_as_in_the_longer_sequence():
     """Causal: outputs and gradients are those of the sequence they begin."""
-    noise, whole = step_noise(3, jnp.int32(1), 2), (2, 160, 2, 8)
+    noise, whole, length = step_noise(3, jnp.int32(1), 2), (2, 160, 2, 8), 140
 
     def alone(*qkv):
         first = (x[:, :length] for x in qkv)

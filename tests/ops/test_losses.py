@@ -132,8 +132,7 @@ def test_next_token_nll_counts_position_rows_in_the_softmax():
     np.testing.assert_allclose((more - fewer)[:, :-1], added, atol=2e-6)
 
 
-@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(("dtype", "sign"), [(FLOAT32, 1), (BFLOAT16, -1)])
 def test_loss_survives_huge_logits(dtype, sign):
     """All scores far above or below zero, where the padding's would be zero."""
     hidden = np.full((1, 3, 4), 50.0, np.float32)
@@ -150,53 +149,50 @@ def test_loss_survives_huge_logits(dtype, sign):
         assert np.isfinite(each).all()
 
 
-def compute_there(platform, monkeypatch, *arguments):
-    """By another platform's branches, rounded wherever the program says so."""
+def by_branches_of(platform, monkeypatch):
+    """`compute` in bfloat16 on another platform, rounded where the program says so."""
     take_branches_of(platform, monkeypatch)
-    options = {"xla_allow_excess_precision": False}
-    anew = jax.jit(
+    return jax.jit(
         lambda *given: compute.__wrapped__(*given, dtype=BFLOAT16),
-        compiler_options=options,
+        compiler_options={"xla_allow_excess_precision": False},
     )
-    return anew(*arguments)
 
 
-@pytest.mark.parametrize(("platform", "sign"), [("tpu", 1), ("tpu", -1), ("cuda", -1)])
-def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, sign, platform):
-    """11 rows become 128, none of them seen."""
-    hidden, unembedding, tokens = random_problem(scale=0.3)
-    hidden[..., 0], unembedding[:, 0] = 8.0, sign * 8.0  # scores near 64 or -64
-    hidden, unembedding = (
-        x.astype(BFLOAT16).astype(np.float32) for x in (hidden, unembedding)
-    )
-    given = hidden, unembedding, tokens, random_weights()
-    expected, actual = compute(*given), compute_there(platform, monkeypatch, *given)
-    # Scores are rounded to bfloat16, which has steps of 1/4 and 1/2 near 64.
-    np.testing.assert_allclose(actual.nll, expected.nll, atol=0.5)
-    assert np.abs(actual.nll - expected.nll).max() > 1e-3, "they are not"
-    for each, exact in zip(actual.gradients[:2], expected.gradients, strict=False):
-        assert each.shape == exact.shape
-        assert np.abs(each - exact).max() < 0.25 * np.abs(exact).max()
-
-
-@pytest.mark.parametrize(("platform", "rows"), [("tpu", 11), ("cuda", 11), ("cuda", 5)])
-def test_rows_filled_up_give_no_nan_beside_scores_far_below_zero(
-    monkeypatch, platform, rows
-):
-    """Their own scores are 0, and e^200 is too much for float32.
-
-    Of 5 rows, some of a GPU's groups have none that is not padding.
-    """
+def problem_of_scores(of_hidden, of_rows, rows=11):
+    """A problem, its operands rounded to bfloat16, with scores near a product."""
     hidden, unembedding, tokens = random_problem(scale=0.3, rows=rows)
-    hidden[..., 0], unembedding[:, 0] = 10.0, -20.0
-    given = hidden, unembedding, tokens, random_weights()
-    found = compute_there(platform, monkeypatch, *given)
+    hidden[..., 0], unembedding[:, 0] = of_hidden, of_rows
+    rounded = (x.astype(BFLOAT16).astype(np.float32) for x in (hidden, unembedding))
+    return *rounded, tokens, random_weights()
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, platform):
+    """11 rows become 128, none of them seen."""
+    problems = [problem_of_scores(8.0, sign * 8.0) for sign in (1, -1)]
+    expected = [compute(*given) for given in problems]
+    there = by_branches_of(platform, monkeypatch)
+    for given, usual in zip(problems, expected, strict=True):
+        actual = there(*given)
+        # Scores are rounded to bfloat16, which has steps of 1/4 and 1/2 near 64.
+        np.testing.assert_allclose(actual.nll, usual.nll, atol=0.5)
+        assert np.abs(actual.nll - usual.nll).max() > 1e-3, "they are not"
+        for each, exact in zip(actual.gradients[:2], usual.gradients, strict=False):
+            assert each.shape == exact.shape
+            assert np.abs(each - exact).max() < 0.25 * np.abs(exact).max()
+    # The scores of rows filled up are 0, and e^200 is too much for float32.
+    found = there(*problem_of_scores(10.0, -20.0))
     assert all(np.isfinite(each).all() for each in found.gradients[:2])
 
 
-@pytest.mark.parametrize("chunk", [0, 2])
+def test_a_group_of_rows_filled_up_alone_gives_no_nan(monkeypatch):
+    """As a GPU has it of 5 rows."""
+    found = by_branches_of("cuda", monkeypatch)(*problem_of_scores(10.0, -20.0, rows=5))
+    assert all(np.isfinite(each).all() for each in found.gradients[:2])
+
+
 @pytest.mark.parametrize(
-    ("platform", "rows"), [("tpu", 137), ("cuda", 137), ("cuda", 144)]
+    ("platform", "rows", "chunk"), [("tpu", 137, 2), ("cuda", 137, 0), ("cuda", 144, 2)]
 )
 def test_loss_of_an_accelerator_equals_the_plain_form(
     monkeypatch, platform, rows, chunk
