@@ -43,7 +43,7 @@ def params(model):
     return large_params(model)
 
 
-def make(model, batch_size=4, round_size=0, stop=None, **values):
+def make(model, batch_size=3, round_size=0, stop=None, **values):
     config = sampling_config(**values)
     return Decoder(model, VOCAB, config, batch_size, round_size, stop)
 
@@ -57,20 +57,25 @@ def continued(decoder, params, prompts, seeds=None):
     return [(each.tokens, each.log_probs) for each in found]
 
 
-def expected_greedy(model, params, prompt, count):
-    """One forward pass without a cache for each token."""
-    context, tokens, log_probs = list(prompt), [], []
+def expected_greedy(model, params, prompts, count):
+    """One forward pass without a cache for each token; as `continued` has it."""
+    contexts, found = [list(prompt) for prompt in prompts], [([], []) for _ in prompts]
     for _ in range(count):
-        if len(context) > model.max_seq_len:
-            context = context[-(model.max_seq_len // 2) :]
-        padded = np.zeros((1, model.max_seq_len), np.int32)
-        padded[0, : len(context)] = context
+        for context in contexts:
+            if len(context) > model.max_seq_len:
+                del context[: -(model.max_seq_len // 2)]
+        padded = np.zeros((len(prompts), model.max_seq_len), np.int32)
+        for row, context in zip(padded, contexts, strict=True):
+            row[: len(context)] = context
         scores = np.asarray(all_logits(model, params, padded), np.float64)
-        scores = scores[0, len(context) - 1, :VOCAB]
-        tokens.append(int(scores.argmax()))
-        log_probs.append(scores[tokens[-1]] - np.log(np.exp(scores).sum()))
-        context.append(tokens[-1])
-    return tokens, log_probs
+        for of_all, context, (tokens, log_probs) in zip(
+            scores, contexts, found, strict=True
+        ):
+            of_next = of_all[len(context) - 1, :VOCAB]
+            tokens.append(int(of_next.argmax()))
+            log_probs.append(of_next[tokens[-1]] - np.log(np.exp(of_next).sum()))
+            context.append(tokens[-1])
+    return found
 
 
 # Rows of which the heads of the tiny model are kept in lanes, on a CPU.
@@ -85,12 +90,11 @@ def test_greedy_tokens_are_the_best_without_a_cache(model, kind, rows):
     model = dataclasses.replace(model, kind=kind, num_layers=2)
     params = large_params(model)
     decoder = make(model, rows, **{**GREEDY, "max_new_tokens": 50})
-    for prompt, found in zip(
-        PROMPTS[:4], continued(decoder, params, PROMPTS[:4]), strict=True
-    ):
-        expected, log_probs = expected_greedy(model, params, prompt, 50)
-        assert found[0] == expected
-        np.testing.assert_allclose(found[1], log_probs, atol=2e-4)
+    found = continued(decoder, params, PROMPTS[:4])
+    expected = expected_greedy(model, params, PROMPTS[:4], 50)
+    for (ours, theirs), (tokens, log_probs) in zip(found, expected, strict=True):
+        assert ours == tokens
+        np.testing.assert_allclose(theirs, log_probs, atol=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +114,12 @@ def test_a_continuation_does_not_depend_on_its_neighbours(
     """
     monkeypatch.setattr(decoding, "_READ_TOGETHER", 64)
     model = dataclasses.replace(model, kind=kind, dtype=dtype)
-    params = large_params(model)
-    prepared = decoding.prepare(model, params)
+    prepare = jax.jit(decoding.prepare, static_argnums=0)
+    prepared = prepare(model, large_params(model))
     decoder = make(model, rows, **{**SAMPLED, "max_new_tokens": 40})
     together = continued(decoder, prepared, PROMPTS)
-    for seed, prompt in enumerate(PROMPTS):
-        (alone,) = continued(decoder, prepared, [prompt], [seed])
+    for seed in (0, 3, 6):  # of a few tokens, more than a context has, and almost
+        (alone,) = continued(decoder, prepared, [PROMPTS[seed]], [seed])
         assert alone == together[seed]
     seeds = range(len(PROMPTS))[::-1]
     backwards = continued(decoder, prepared, PROMPTS[::-1], seeds)
@@ -155,10 +159,13 @@ def test_only_the_vocabulary_is_drawn_from(model, params):
 
 
 @pytest.mark.parametrize(
-    ("rows", "places", "expected"), [(3, 1, {64, 96}), (IN_LANES + 1, 0, {96})]
+    ("rows", "places", "expected"), [(5, 1, {64, 96}), (IN_LANES + 1, 0, {96})]
 )
 def test_few_lengths_are_compiled(model, params, monkeypatch, rows, places, expected):
-    """A memory in lanes, of [S, K, M], has room for all tokens from the start."""
+    """A memory in lanes, of [S, K, M], has room for all tokens from the start.
+
+    No other test computes so many rows: their programs would not be traced again.
+    """
     traced = []
     decode = decoding.decode
 
@@ -168,7 +175,7 @@ def test_few_lengths_are_compiled(model, params, monkeypatch, rows, places, expe
 
     monkeypatch.setattr(decoding, "decode", counted)
     decoder = make(model, rows, **{**GREEDY, "max_new_tokens": 40})
-    prompts = [[1] * length for length in range(1, 65)]
+    prompts = [[1] * length for length in range(1, 65, 3)]
     continued(decoder, params, prompts)
     continued(decoder, params, prompts[::-1])
     lengths = {shape for (_, shape), _ in traced if shape > 1}
