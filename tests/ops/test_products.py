@@ -28,9 +28,10 @@ from gpt1_jax.ops.products import (
 
 @pytest.mark.parametrize("form", [matmul, plain_matmul])
 def test_matmul_rounds_its_operands_and_sums_in_float32(form):
-    one_and_a_bit, ones = jnp.full((1, 1), 1 + 2**-10), jnp.ones((1, 257))
+    ones = np.ones((1, 257), np.float32)
+    one, one_and_a_bit = ones[:, :1], np.full((1, 1), 1 + 2**-10, np.float32)
     for dtype, expected in (("float32", 1 + 2**-10), ("bfloat16", 1.0)):
-        assert form(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype(dtype)) == expected
+        assert form(one_and_a_bit, one, jnp.dtype(dtype)) == expected
     summed = form(ones, ones.T, jnp.dtype("bfloat16"))
     assert summed.dtype == jnp.float32
     assert summed.item() == 257.0  # bfloat16 has 256 and 258
@@ -127,7 +128,7 @@ def test_a_gpu_adds_the_bias_in_the_dtype_of_the_product(platform, dtype):
     x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
     layer = functools.partial(dense, dtype=x.dtype, activation=jnp.sin)
     traced = with_gradients.trace(
-        lambda *given: layer(*given), weight, x, kernel, jnp.ones(24)
+        lambda *given: layer(*given), weight, x, kernel, np.ones(24, np.float32)
     )
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert re.findall(r"stablehlo\.add .*<4x50x24x(\w+)>", text) == [dtype]
@@ -149,7 +150,7 @@ def test_dense_sums_the_gradient_that_it_multiplies():
     x, kernel, weight = matmul_problem()
     x, weight = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16)
     layer = functools.partial(dense, dtype=x.dtype)
-    vjp = jax.vjp(lambda *given: layer(*given), x, kernel, jnp.ones(24))[1]
+    vjp = jax.vjp(lambda *given: layer(*given), x, kernel, np.ones(24, np.float32))[1]
     equations = jax.make_jaxpr(vjp)(weight).eqns
     [barrier] = [e for e in equations if e.primitive.name == "optimization_barrier"]
     waited = [v for v in barrier.outvars if v.aval.shape == weight.shape]
@@ -161,8 +162,9 @@ def test_dense_sums_the_gradient_that_it_multiplies():
 
 def test_a_transposed_kernel_is_the_same_kernel():
     x, kernel, _ = matmul_problem()
-    expected = matmul(x, kernel, jnp.dtype("bfloat16"))
-    actual = matmul(x, Transposed(kernel.T), jnp.dtype("bfloat16"))
+    compiled = jax.jit(matmul, static_argnums=2)
+    expected = compiled(x, kernel, jnp.dtype("bfloat16"))
+    actual = compiled(x, Transposed(kernel.T), jnp.dtype("bfloat16"))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
@@ -171,7 +173,7 @@ def test_a_transposed_kernel_is_the_same_kernel():
 )
 def test_product_writes_what_it_reads_on_accelerators(platform, dtype):
     """Lowered ahead of time, without one; a CPU's writes float32."""
-    ones = jnp.ones((4, 4), jnp.bfloat16)
+    ones = np.ones((4, 4), jnp.bfloat16)
 
     traced = jax.jit(lambda x: product("ab,bc->ac", x, x)).trace(ones)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
@@ -197,7 +199,7 @@ def test_transposed_product_sums_over_the_rows(batch, dtype, width):
 def test_layouts_are_asked_for_where_they_help(function, platforms):
     asked = set()
     for platform in ("cpu", "cuda", "rocm", "tpu"):
-        traced = jax.jit(lambda x: function(x + 1)).trace(jnp.ones((2, 3)))
+        traced = jax.jit(lambda x: function(x + 1)).trace(np.ones((2, 3), np.float32))
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         asked |= {platform} if "custom_call" in text else set()
     assert asked == platforms
@@ -206,7 +208,7 @@ def test_layouts_are_asked_for_where_they_help(function, platforms):
 @pytest.mark.parametrize(("platform", "arrays"), [("tpu", 1), ("cpu", 2), ("cuda", 2)])
 def test_wait_to_recompute_lets_a_tpu_compute_with_the_product(platform, arrays):
     """Lowered ahead of time: there the gradient is not among what is waited for."""
-    residual, grad = jnp.arange(3.0), jnp.ones(2)
+    residual, grad = np.ones(3, np.float32), np.ones(2, np.float32)
     traced = jax.jit(wait_to_recompute).trace(residual, grad)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     [waited] = re.findall(r"optimization_barrier .*", text)
