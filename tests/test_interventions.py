@@ -55,15 +55,11 @@ def here(run_folder, tmp_path, monkeypatch):
 
 
 def test_the_calls_run_one_after_another(here, capsys, monkeypatch):
-    """Each pass through the model compiled: its operations alone take three times.
-
-    `tests/model/test_interventions.py` has one that is not.
-    """
+    """Passes are compiled; model/test_interventions has one that is not."""
     forward, names = interventions.forward, {}
 
     def compiled(config, params, *arguments, **edits):
-        passed = jax.jit(lambda params: forward(config, params, *arguments, **edits))
-        return passed(params)
+        return jax.jit(lambda p: forward(config, p, *arguments, **edits))(params)
 
     monkeypatch.setattr(interventions, "forward", compiled)
     for number, code in enumerate(blocks(CALLS)):
@@ -81,13 +77,12 @@ def test_the_calls_run_one_after_another(here, capsys, monkeypatch):
     assert not np.allclose(first, second)
 
 
-def run_example(heading, capsys, size="", smaller=""):
+def run_example(heading, capsys, usual="", smaller=""):
     """The names of a block that needs no other, and what it prints."""
     text = EXAMPLES.partition(f"\n### {heading}\n")[2].partition("\n##")[0]
     (code,) = blocks(text)
-    assert size in code
-    code = code.replace(size, smaller) if size else code
-    exec(compile(code, heading, "exec"), names := {})
+    assert usual in code
+    exec(compile(code.replace(usual, smaller), heading, "exec"), names := {})
     return names, capsys.readouterr().out
 
 

@@ -59,21 +59,18 @@ def continued(decoder, params, prompts, seeds=None):
 
 def expected_greedy(model, params, prompts, count):
     """One forward pass without a cache for each token; as `continued` has it."""
-    contexts, found = [list(prompt) for prompt in prompts], [([], []) for _ in prompts]
+    contexts, found = [list(each) for each in prompts], [([], []) for _ in prompts]
     for _ in range(count):
-        for context in contexts:
-            if len(context) > model.max_seq_len:
-                del context[: -(model.max_seq_len // 2)]
         padded = np.zeros((len(prompts), model.max_seq_len), np.int32)
         for row, context in zip(padded, contexts, strict=True):
+            if len(context) > model.max_seq_len:
+                del context[: -(model.max_seq_len // 2)]
             row[: len(context)] = context
-        scores = np.asarray(all_logits(model, params, padded), np.float64)
-        for of_all, context, (tokens, log_probs) in zip(
-            scores, contexts, found, strict=True
-        ):
-            of_next = of_all[len(context) - 1, :VOCAB]
-            tokens.append(int(of_next.argmax()))
-            log_probs.append(of_next[tokens[-1]] - np.log(np.exp(of_next).sum()))
+        of_all = np.asarray(all_logits(model, params, padded), np.float64)
+        for scores, context, each in zip(of_all, contexts, found, strict=True):
+            scores, (tokens, log_probs) = scores[len(context) - 1, :VOCAB], each
+            tokens.append(int(scores.argmax()))
+            log_probs.append(scores[tokens[-1]] - np.log(np.exp(scores).sum()))
             context.append(tokens[-1])
     return found
 
@@ -159,13 +156,11 @@ def test_only_the_vocabulary_is_drawn_from(model, params):
 
 
 @pytest.mark.parametrize(
-    ("rows", "places", "expected"), [(5, 1, {64, 96}), (IN_LANES + 1, 0, {96})]
+    ("rows", "places", "expected"),  # of rows that no other test has: traced here
+    [(5, 1, {64, 96}), (IN_LANES + 1, 0, {96})],
 )
 def test_few_lengths_are_compiled(model, params, monkeypatch, rows, places, expected):
-    """A memory in lanes, of [S, K, M], has room for all tokens from the start.
-
-    No other test computes so many rows: their programs would not be traced again.
-    """
+    """A memory in lanes, of [S, K, M], has room for all tokens from the start."""
     traced = []
     decode = decoding.decode
 

@@ -26,6 +26,7 @@ SITE = 5
 KERNELS = {"gpu": attention_gpu.attention, "tpu": attention_tpu.attention}
 TOLERANCE = {"gpu": 2e-6, "tpu": 4e-6}
 BOTH_CHIPS = pytest.mark.parametrize("chip", KERNELS)
+SEVERAL_BLOCKS = {"gpu": ((2, 160, 4, 8), 0.3), "tpu": ((1, 272, 8, 64), 0.1)}
 
 
 def random_parts(shape, dtype="float32"):
@@ -45,11 +46,11 @@ def output_and_gradients(form, parts, rate, noise):
     ("chip", "shape", "rate"),
     [
         ("gpu", (1, 65, 3, 24), 0.5),  # K between powers of two; heads share no hashes
-        # Several blocks, the last not full; counters of 32 keys alike but for last bits
-        ("gpu", (2, 160, 4, 8), 0.3),
+        # The last block not full; counters of 32 keys alike but for their last bits
+        ("gpu", *SEVERAL_BLOCKS["gpu"]),
         ("tpu", (2, 64, 2, 256), 0.3),  # two vectors a head; fewer tokens than a block
         # Two heads in a vector, and two such vectors; counters of 16 keys alike
-        ("tpu", (1, 272, 8, 64), 0.1),
+        ("tpu", *SEVERAL_BLOCKS["tpu"]),
         # Four heads in three vectors; whole blocks, their keys' counters alike
         ("tpu", (1, 256, 8, 96), 0.3),
     ],
@@ -95,12 +96,9 @@ def test_kernels_in_bfloat16_are_as_exact_as_other_forms(chip, shape, usual, mos
         assert 0 < ours < most * theirs
 
 
-@pytest.mark.parametrize(
-    ("chip", "shape", "rate"),
-    [("gpu", (2, 160, 4, 8), 0.3), ("tpu", (1, 272, 8, 64), 0.1)],
-    ids=["gpu", "tpu"],
-)
-def test_kernels_survive_huge_scores(chip, shape, rate):
+@BOTH_CHIPS
+def test_kernels_survive_huge_scores(chip):
+    shape, rate = SEVERAL_BLOCKS[chip]
     parts = [1000 * part for part in random_parts(shape)]
     noise = noise_on_later_pages(shape[0])
     for found in output_and_gradients(KERNELS[chip], parts, rate, noise):
@@ -111,9 +109,8 @@ def test_kernels_survive_huge_scores(chip, shape, rate):
     ("chip", "rate"), [("gpu", 0.5), ("tpu", 0.0)], ids=["no noise", "no rate"]
 )
 def test_without_noise_or_a_rate_nothing_is_dropped(chip, rate):
-    parts, noise = random_parts((2, 40, 2, 128)), None
-    if rate == 0.0:
-        noise = noise_on_later_pages(2)
+    parts = random_parts((2, 40, 2, 128))
+    noise = None if rate else noise_on_later_pages(2)
     expected = output_and_gradients(plain_causal_attention, parts, 0.0, None)
     found = output_and_gradients(KERNELS[chip], parts, rate, noise)
     assert_near(found, expected, TOLERANCE[chip])

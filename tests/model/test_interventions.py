@@ -65,16 +65,13 @@ def params_of():
 SAME = interventions.as_pytree(lambda x: x)
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # the other two: inference/test_forward
     ("kind", "dtype"), [("transformer", "float32"), ("lstm", "bfloat16")]
 )
 def test_an_edit_that_returns_its_argument_changes_no_bit(
     tiny, lstm, params_of, kind, dtype
 ):
-    """Of any name; by the formula of attention where its probabilities are edited.
-
-    The other dtype of each kind: inference/test_forward.
-    """
+    """Of any name; by the formula of attention where its probabilities are edited."""
     config = dataclasses.replace(tiny() if kind == "transformer" else lstm, dtype=dtype)
     params, probs = params_of(config), "h_0/attn/probs"
     found, recorded = run(config, params, TOKENS, ("*",), {"*": SAME})
@@ -227,7 +224,8 @@ def expected_change(name, tokens=None, heads=None):
         chosen[token] = True
     if name == "out":
         return np.broadcast_to(chosen[..., None], SHAPES[name])
-    of_heads = np.isin(np.arange(3), range(3) if heads is None else heads)
+    of_heads = np.full(3, heads is None)
+    of_heads[[] if heads is None else heads] = True
     each = np.einsum("nt,h->nth", chosen, of_heads)
     if name == "attn/probs":
         each = each.swapaxes(1, 2)
@@ -236,19 +234,15 @@ def expected_change(name, tokens=None, heads=None):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_edits_change_the_tokens_that_they_name(name):
-    edits = [
-        edit
-        for places, _ in PLACES
-        for edit in (zero(**places), add(1, **places), replace(0, **places))
-    ]
-    for number, changed in enumerate(changed_by(edits, name)):
-        places, tokens = PLACES[number // 3]
-        expected = expected_change(name, tokens)
-        np.testing.assert_array_equal(changed, expected, err_msg=str(places))
+    for edit in (zero, functools.partial(add, 1), functools.partial(replace, 0)):
+        found = changed_by([edit(**places) for places, _ in PLACES], name)
+        for (places, tokens), changed in zip(PLACES, found, strict=True):
+            expected = expected_change(name, tokens)
+            np.testing.assert_array_equal(changed, expected, err_msg=str(places))
 
 
 @pytest.mark.parametrize("name", ["attn/heads", "attn/probs"])
-@pytest.mark.parametrize("chosen", [0, [0, 2], []], ids=str)
+@pytest.mark.parametrize("chosen", [-1, [0, 2], []], ids=str)
 def test_edits_change_the_heads_that_they_name(chosen, name):
     edits = zero(heads=chosen), keep_heads(chosen), add(1, heads=chosen, positions=-1)
     zeroed, kept, both = changed_by(edits, name)
@@ -262,21 +256,18 @@ def test_edits_change_the_heads_that_they_name(chosen, name):
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_mean_is_that_over_the_tokens_of_each_text(name):
     x = np.random.default_rng(0).normal(size=SHAPES[name]).astype(np.float32)
-    rough, site = x.astype("bfloat16"), Site(name, 0, POSITIONS, WORDS)
-
-    @jax.jit
-    def after(x, rough):
-        edits = (mean(), x), (mean(positions=-1), x), (mean(), rough)
-        return [apply_edit(edit, x, site) for edit, x in edits]
-
-    found, one, of_rough = after(x, rough)
+    site = Site(name, 0, POSITIONS, WORDS)
+    after = jax.jit(lambda edit, x: apply_edit(edit, x, site))
+    found = after(mean(), x)
     axis = 2 if name == "attn/probs" else 1
     for number, length in ((0, 5), (1, 3)):
         of_text = np.take(x[number], range(length), axis - 1)
         expected = np.broadcast_to(of_text.mean(axis - 1, keepdims=True), x[0].shape)
         np.testing.assert_allclose(found[number], expected, atol=1e-6)
-    exact, *_ = after(rough.astype("float32"), rough)
-    np.testing.assert_array_equal(of_rough, np.asarray(exact).astype("bfloat16"))
+    rough = x.astype("bfloat16")
+    exact = np.asarray(after(mean(), rough.astype("float32"))).astype("bfloat16")
+    np.testing.assert_array_equal(after(mean(), rough), exact)
+    one = after(mean(positions=-1), x)
     expected = np.where(expected_change(name, {(0, 4), (1, 2)}), found, x)
     np.testing.assert_array_equal(one, expected)
 

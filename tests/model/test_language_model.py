@@ -117,13 +117,11 @@ def test_logits_see_all_of_the_past(either):
     first, later, others = (tokens.copy() for _ in range(3))
     first[:, 0] = (first[:, 0] + 1) % 97
     later[:, 9:] = others[1:] = 0
-    before, of_first, of_later, of_others = (
-        np.asarray(all_logits(config, params, x))
-        for x in (tokens, first, later, others)
-    )
-    assert np.abs(before - of_first).max(-1).min() > 1e-6
-    np.testing.assert_array_equal(before[:, :9], of_later[:, :9])
-    np.testing.assert_array_equal(before[0], of_others[0])
+    given = tokens, first, later, others
+    before, *after = (np.asarray(all_logits(config, params, x)) for x in given)
+    assert np.abs(before - after[0]).max(-1).min() > 1e-6
+    np.testing.assert_array_equal(before[:, :9], after[1][:, :9])
+    np.testing.assert_array_equal(before[0], after[2][0])
 
 
 def test_too_long_sequences_are_refused(either):
@@ -174,12 +172,11 @@ def test_hidden_states_of_part_of_a_batch_are_those_of_the_whole(
     """Gradient accumulation and data parallelism draw the masks of the whole batch."""
     config = tiny(embed_dropout_on=embed_dropout_on)
     tokens, noise = np.asarray(random_tokens()), step_noise(1, np.int32(2), 4)
-    whole = np.asarray(hidden_states(config, one_layer, tokens, noise))
+    whole = hidden_states(config, one_layer, tokens, noise)
     of_part = Noise(noise.key, np.asarray(noise.rows)[2:])
     part = hidden_states(config, one_layer, tokens[2:], of_part)
     np.testing.assert_allclose(part, whole[2:], atol=1e-5)
-    wrong = step_noise(1, np.int32(2), 2)
-    wrong = np.asarray(hidden_states(config, one_layer, tokens[2:], wrong))
+    wrong = hidden_states(config, one_layer, tokens[2:], step_noise(1, 2, 2))
     assert np.abs(wrong - whole[2:]).max() > 0.1
 
 

@@ -129,11 +129,10 @@ def edit(x):
 @functools.partial(jax.jit, static_argnums=0)
 def edited_logits(config, params, tokens, number):
     """Those with an edit of one of the names, in one program for all."""
-
-    def edit_if(each):
-        return lambda x: jnp.where(each == number, edit(x), x)
-
-    edits = {name: edit_if(each) for each, name in enumerate(NAMES)}
+    edits = {
+        name: lambda x, each=each: jnp.where(each == number, edit(x), x)
+        for each, name in enumerate(NAMES)
+    }
     output, _ = interventions.forward(config, params, tokens, edits=edits)
     return language_model.logits(config, output)
 

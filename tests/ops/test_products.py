@@ -29,9 +29,9 @@ from gpt1_jax.ops.products import (
 @pytest.mark.parametrize("form", [matmul, plain_matmul])
 def test_matmul_rounds_its_operands_and_sums_in_float32(form):
     ones = np.ones((1, 257), np.float32)
-    one, one_and_a_bit = ones[:, :1], np.full((1, 1), 1 + 2**-10, np.float32)
+    one_and_a_bit = np.float32([[1 + 2**-10]])
     for dtype, expected in (("float32", 1 + 2**-10), ("bfloat16", 1.0)):
-        assert form(one_and_a_bit, one, jnp.dtype(dtype)) == expected
+        assert form(one_and_a_bit, ones[:, :1], jnp.dtype(dtype)) == expected
     summed = form(ones, ones.T, jnp.dtype("bfloat16"))
     assert summed.dtype == jnp.float32
     assert summed.item() == 257.0  # bfloat16 has 256 and 258
