@@ -12,6 +12,7 @@ section. A key without a default must be given: the recipes in `configs/` do so.
 """
 
 import dataclasses
+import functools
 import itertools
 import os
 import re
@@ -123,9 +124,10 @@ class Key(NamedTuple):
     section: Any  # the class with the field
 
 
-def keys_of(cls: Any) -> list[Key]:
+@functools.cache
+def keys_of(cls: Any) -> tuple[Key, ...]:
     """The keys of a configuration; of a union of sections, those of the last."""
-    return list(_keys(cls, dataclasses.MISSING, "", frozenset()))
+    return tuple(_keys(cls, dataclasses.MISSING, "", frozenset()))
 
 
 def _keys(cls: Any, default: Any, prefix: str, outer: frozenset[str]) -> Iterator[Key]:

@@ -176,7 +176,7 @@ def _known_and_unknown(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 
     A key that takes the place of a section, or makes one of a value, is known.
     """
-    cls = find_job(values.get("job")).config_class()
+    cls: Any = find_job(values.get("job")).config_class()
     names = [f"{each.name}." for each in keys_of(cls)]
 
     def is_known(key: str) -> bool:
