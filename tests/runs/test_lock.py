@@ -50,8 +50,8 @@ def test_the_owner_counts_up_and_a_second_one_is_told_the_way_out(folder, impati
 HOLD = """
 import sys
 from etils import epath
-from gpt1_jax.runs import lock
-with lock.owned(epath.Path(sys.argv[1])):
+from gpt1_jax.data import owner
+with owner.own(epath.Path(sys.argv[1]), "run.lock", print):
     print("owner", flush=True)
     input()
 """
@@ -66,6 +66,7 @@ def test_a_lock_is_respected_until_its_process_is_killed(folder, capsys):
 
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     command = [sys.executable, "-c", HOLD, folder]
+    folder.mkdir()
     with subprocess.Popen(command, **pipes, text=True) as process:
         try:
             assert process.stdout.readline() == "owner\n"
