@@ -13,6 +13,7 @@ from gpt1_jax.ops import losses
 
 classification_loss = jax.jit(heads.classification_loss, static_argnums=2)
 classification_gradient = jax.jit(jax.value_and_grad(heads.classification_loss))
+plain_nll = jax.jit(losses.plain_next_token_nll, static_argnums=3)
 sequence_mean_weights = jax.jit(steps.sequence_mean_weights, static_argnums=1)
 
 
@@ -64,7 +65,7 @@ def test_padding_has_no_part_in_the_language_modelling_loss():
     for other in results[1:]:
         for each, first in zip(other, results[0], strict=True):
             np.testing.assert_allclose(each, first, rtol=1e-6, atol=1e-7)
-    nll = losses.plain_next_token_nll(hidden, unembedding, tokens, jnp.float32)
+    nll = plain_nll(hidden, unembedding, tokens, jnp.float32)
     expected = (nll[0, :5].mean() + nll[1, :3].mean()) / 2
     assert float(results[0][0]) == pytest.approx(float(expected), rel=1e-6)
 

@@ -48,14 +48,14 @@ def afresh_values(folder):
         "model__resid_dropout": 0.3,
         "tokenizer__vocab_size": 100,
         "train__num_steps": 4,
-        "optimizer__name": "adamw",
+        "optimizer__name": "sgd",
         "log__every_steps": 1,
     }
 
 
 @pytest.fixture(scope="session")
 def afresh(from_run, made_once):
-    """A run of four steps from `pretrained`, with AdamW, on text with other words."""
+    """A run of four steps from `pretrained`, with SGD, on text with other words."""
 
     def make(folder):
         lines = "\n".join(f"bad cafe {n % 7} face the deed." for n in range(600))

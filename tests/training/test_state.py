@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from tiny_models import optimizer_config
 
@@ -51,7 +50,7 @@ def assert_same(ours, theirs):
         np.testing.assert_array_equal(a, b)
 
 
-OPTIMIZERS = pytest.mark.parametrize("name", ["released_adam", "adamw", "adafactor"])
+OPTIMIZERS = pytest.mark.parametrize("name", ["released_adam", "adafactor"])
 
 
 @OPTIMIZERS
@@ -62,9 +61,10 @@ def test_apply_gradients_is_the_update_of_the_optimizer(name):
     )
     after, metrics = step(state, good_grads(), np.float32(2.0))
     assert_same(after.opt_state, opt_state)
-    for key, value in optax.apply_updates(state.params, updates).items():
-        np.testing.assert_allclose(after.params[key], value, rtol=1e-6)
-        assert np.abs(after.params[key] - state.params[key]).max() > 0
+    for key, value in jax.device_get(updates).items():
+        before = np.asarray(state.params[key])
+        np.testing.assert_allclose(after.params[key], before + value, rtol=1e-6)
+        assert np.abs(value).max() > 0
     assert counters(after) == (3, 0, 0)
     assert float(metrics["grad_norm"]) == pytest.approx(np.sqrt(6 * 0.04 + 5))
 
