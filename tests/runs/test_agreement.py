@@ -1,67 +1,59 @@
 """All processes of a command have one configuration and one run folder."""
 
-import dataclasses
-import platform
-import threading
-from concurrent.futures import ThreadPoolExecutor
+from joined import addresses, start_script
 
-import jax
-import numpy as np
-import pytest
-from tiny_run import job_config
+ASK = """
+import dataclasses, importlib.util, sys
+from pathlib import Path
 
-from gpt1_jax.parallel import processes
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.parallel import join, processes
 from gpt1_jax.runs.agreement import check_processes
 
-
-@pytest.fixture
-def asked(monkeypatch):
-    """`asked(configs, folders)`: what two processes are told; here they are threads."""
-    here, given = threading.local(), [None, None]
-    barrier = threading.Barrier(2, timeout=60)
-
-    def gather(value):
-        given[here.index] = value
-        barrier.wait()
-        everyones = np.stack(given)
-        barrier.wait()
-        return everyones
-
-    def ask(index, config, folder):
-        here.index = index
-        try:
-            check_processes(config, str(folder))
-            return "agreed"
-        except (ValueError, OSError) as error:
-            return str(error)
-
-    def both(configs, folders):
-        with ThreadPoolExecutor(2) as pool:
-            return list(pool.map(ask, range(2), configs, folders))
-
-    across = processes.multihost_utils
-    monkeypatch.setattr(across, "process_allgather", gather)
-    monkeypatch.setattr(across, "broadcast_one_to_all", lambda value: gather(value)[0])
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(jax, "process_index", lambda: getattr(here, "index", 0))
-    monkeypatch.setattr(processes, "PATIENCE_SECONDS", 0.1)
-    return both
+spec = importlib.util.spec_from_file_location("pretrain", "configs/pretrain.py")
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+config = config_lib.load(module.get_config().to_dict())
+join.initialize_processes("on", join.Waits(60, 30, 30))
+main, folder = processes.is_main_process(), Path(sys.argv[1])
+processes.PATIENCE_SECONDS = 0.5
 
 
-def test_processes_that_differ_all_say_in_what(asked, tmp_path, monkeypatch):
-    config, run = job_config("pretrain", "quickstart"), tmp_path / "run"
-    data = dataclasses.replace(config.data, cache_dir="mine", num_workers=2)
-    elsewhere = dataclasses.replace(config, data=data)  # of one machine alone
-    assert asked([config, elsewhere], [run, run]) == ["agreed", "agreed"]
-    other = dataclasses.replace(config, seed=config.seed + 1)
-    for said in asked([other, config], [run, run]):
-        assert "config.seed is 0 on process 1, 1 on process 0" in said
-        assert "the same installation" in said
-    for said in asked([config, config], [tmp_path / "a", tmp_path / "b"]):
-        assert f"folder of process 1, {tmp_path}/b on " in said and "gs://" in said
-    for said in asked([config, config], ["/proc/run", "/proc/run"]):
-        assert "Process 0 cannot write to the run folder /proc/run" in said
-    monkeypatch.setattr(platform, "python_version", lambda: jax.process_index())
-    for said in asked([config, config], [run, run]):
-        assert "version of python is 1 on process 1, 0 on process 0" in said
-    assert not list(run.iterdir())
+def ask(name, config, folder):
+    try:
+        check_processes(config, str(folder))
+        print(f"{name}: agreed", flush=True)
+    except (ValueError, OSError) as error:
+        print(f"{name}: {error}", flush=True)
+
+
+ask("same", config, folder / "run")
+data = dataclasses.replace(config.data, cache_dir="mine", num_workers=1 + main)
+ask("local", dataclasses.replace(config, data=data), folder / "run")
+ask("config", dataclasses.replace(config, seed=int(main)), folder / "run")
+ask("folder", config, folder / f"run-{main}")
+ask("unwritable", config, "/proc/run")
+if not main:
+    gpt1_jax.__version__ = "0.0"
+ask("version", config, folder / "run")
+"""
+
+
+def test_processes_that_differ_all_say_in_what(tmp_path):
+    joined = [start_script(ASK, tmp_path, **each) for each in addresses()]
+    outputs = [process.communicate(timeout=120)[0] for process in joined]
+    said = []
+    for process, output in zip(joined, outputs, strict=True):
+        assert process.returncode == 0, output
+        lines = (line.partition(": ") for line in output.splitlines())
+        said.append({name: text for name, _, text in lines})
+    for one in said:
+        assert one["same"] == one["local"] == "agreed"
+        assert "config.seed is 0 on process 1, 1 on process 0" in one["config"]
+        assert "the same installation" in one["config"]
+        assert f"folder of process 1, {tmp_path}/run-False on " in one["folder"]
+        assert "gs://" in one["folder"]
+        assert "Process 0 cannot write to the run folder /proc/run" in one["unwritable"]
+        assert "version of gpt1_jax is '0.0' on process 1" in one["version"]
+    assert not list((tmp_path / "run").iterdir())
