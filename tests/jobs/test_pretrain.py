@@ -20,7 +20,7 @@ from tiny_run import (
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
-from gpt1_jax.model import costs, language_model
+from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs import resume
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
@@ -30,12 +30,6 @@ from gpt1_jax.runs.pretrained import read_pretrained
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.training import fit
-
-
-@pytest.fixture
-def whole_run(tiny_config, made_once):
-    """The folder of a finished run of 12 steps; tests that change it copy it."""
-    return made_once("whole", lambda folder: pretrain.run(tiny_config(), str(folder)))
 
 
 DAY = 86_400
@@ -108,15 +102,13 @@ def test_a_new_run_on_a_cpu_with_bfloat16_is_told(
 
 def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monkeypatch):
     """The step is compiled once."""
-    traces = []
-    original = language_model.apply
+    steps, jit_step = [], pretrain.jit_step
 
-    def counted(model, params, tokens, *context):
-        if context and context[0].noise is not None:
-            traces.append(tokens.shape)
-        return original(model, params, tokens, *context)
+    def noted(*given):
+        steps.append(jit_step(*given))
+        return steps[-1]
 
-    monkeypatch.setattr(language_model, "apply", counted)
+    monkeypatch.setattr(pretrain, "jit_step", noted)
     config = tiny_config(
         train__num_steps=60,
         optimizer__learning_rate=1e-2,
@@ -126,7 +118,7 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monke
         log__tensorboard=True,
     )
     pretrain.run(config, str(tmp_path))
-    assert len(traces) == 1
+    assert [step._cache_size() for step in steps] == [1]
     records = read_metrics(tmp_path / "metrics.jsonl")
     valid = [r["valid_loss"] for r in records if "valid_loss" in r]
     assert len(valid) == 3 and valid[-1] < np.log(512) - 0.3
@@ -137,20 +129,6 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monke
     assert any((tmp_path / "tensorboard").iterdir())
     out = capsys.readouterr().out
     assert "Done: 60 steps" in out and "validation loss" in out and "  | " in out
-
-
-def test_options_train_and_steps_are_profiled(tiny_config, tmp_path):
-    options = {
-        "model__dtype": "bfloat16",
-        "model__softmax_rows": "tokens+positions",
-        "optimizer__name": "adamw",
-        "log__profile_first_step": 3,
-        "log__profile_steps": 1,
-    }
-    pretrain.run(tiny_config(**options, train__num_steps=4), str(tmp_path))
-    losses = [r["loss"] for r in metrics_without_times(tmp_path) if "loss" in r]
-    assert len(losses) == 2 and all(abs(loss - np.log(512)) < 0.3 for loss in losses)
-    assert len(list((tmp_path / "profile").rglob("*.xplane.pb"))) == 1
 
 
 def test_resumed_equals_uninterrupted_bit_for_bit(
@@ -258,11 +236,10 @@ def test_ways_to_compute_and_what_is_kept_may_change_on_resume(
         warnings.simplefilter("ignore")  # there are no kernels for a CPU
         config = tiny_config(model__attention_form="fused", **MILESTONES)
         pretrain.run(config, str(tmp_path))
-    with stopped_after(5):
-        other = {"checkpoint__milestone_tokens": (256, 640)}
-        pretrain.run(tiny_config(model__remat=True, **other), str(tmp_path))
+    others = {"model__remat": True, "model__layer_loop": "scan"}
+    others["checkpoint__milestone_tokens"] = (256, 640)
+    pretrain.run(tiny_config(**others), str(tmp_path))
     assert "Not kept: 256 tokens, passed by step 3." in capsys.readouterr().out
-    pretrain.run(tiny_config(model__layer_loop="scan"), str(tmp_path))
     assert saved_steps(epath.Path(tmp_path)) == [0, 3, 5, 8, 12]
 
 
@@ -369,18 +346,25 @@ def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, cap
     assert "WARNING" in out and "--config.data.source=text" in out
 
 
-def test_any_optimizer_resumes_bit_for_bit(tiny_config, tmp_path):
-    """On 8 devices, each with its part of a state of any shapes."""
+def test_other_options_train_and_resume_bit_for_bit(tiny_config, tmp_path):
+    """Any optimizer, with a part of its state on each of 8 devices; one is profiled."""
     config = tiny_config(
         train__num_steps=4,
         eval__max_batches=1,
         mesh__sharding="full",
+        model__dtype="bfloat16",
+        model__softmax_rows="tokens+positions",
         optimizer__name="adafactor",
         optimizer__arguments="min_dim_size_to_factor=8",
+        log__profile_first_step=4,
+        log__profile_steps=1,
     )
-    pretrain.run(config, str(tmp_path / "whole"))
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    pretrain.run(config, str(whole))
+    losses = [r["loss"] for r in metrics_without_times(whole) if "loss" in r]
+    assert len(losses) == 2 and all(abs(loss - np.log(512)) < 0.3 for loss in losses)
+    assert len(list((whole / "profile").rglob("*.xplane.pb"))) == 1
     with stopped_after(2):
-        pretrain.run(config, str(tmp_path / "parts"))
-    pretrain.run(config, str(tmp_path / "parts"))
-    whole, parts = (saved_state(tmp_path / each, 4) for each in ("whole", "parts"))
-    np.testing.assert_equal(parts, whole)
+        pretrain.run(config, str(parts))
+    pretrain.run(config, str(parts))
+    np.testing.assert_equal(saved_state(parts, 4), saved_state(whole, 4))
