@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from tiny_run import job_config
+from tiny_run import job_config, stopped_after
 from tiny_tasks import finetune_config
 
 import gpt1_jax
@@ -15,12 +15,13 @@ from gpt1_jax.jobs import convert, finetune, pretrain
 
 def test_a_run_with_an_odd_name_is_saved_resumed_and_read(tiny_config, tmp_path):
     folder = tmp_path / "a]b {c,d} #%20" / "-x:é\n\t'\"$~" / ".hidden "
-    pretrain.run(tiny_config(train__num_steps=4), str(folder))
-    assert (folder / "checkpoints/4/manifest.json").exists()
-    pretrain.run(tiny_config(train__num_steps=4), str(folder))
+    for step in (1, 2):
+        with stopped_after(step):
+            pretrain.run(tiny_config(), str(folder))
+        assert (folder / f"checkpoints/{step}/manifest.json").exists()
     assert not (folder / "damaged_checkpoints").exists()
     assert split_paths(str(folder)) == [str(folder)]
-    assert gpt1_jax.load(str(folder)).run.step == 4
+    assert gpt1_jax.load(str(folder)).run.step == 2
 
 
 @pytest.mark.parametrize("name", ["a[1]", "st*r", "a?b", "a\\b"])

@@ -35,8 +35,9 @@ def here(pretrained, tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(heading):
-    exec(compile(example(heading), heading, "exec"), {})
+def run(heading, printed="", instead=""):
+    code = example(heading).replace(printed, instead)
+    exec(compile(code, heading, "exec"), {})
 
 
 def test_two_models_are_compared(here, capsys):
@@ -92,15 +93,17 @@ def test_a_table_is_learnt_and_labels_are_given(here, capsys):
 
 def test_a_loop_of_ones_own_makes_a_run_folder(here, capsys):
     (here / "letters.txt").write_text("the quick fox and the dog\n" * 60)
-    run("A training loop of your own")
-    shutil.rmtree("runs/letters")
-    said = capsys.readouterr().out
+    heading = "A training loop of your own"
     with set_globally({**SETTINGS, "jax_transfer_guard": "allow"}):
-        run("A training loop of your own")
-    assert capsys.readouterr().out == said
+        run(heading, "range(1, 201)", "range(1, 51)")
+    said_first = capsys.readouterr().out
+    shutil.rmtree("runs/letters")
+    run(heading)
+    said = capsys.readouterr().out
+    assert said_first and said.startswith(said_first)
     losses = [float(line.split()[1]) for line in said.splitlines()]
     assert len(losses) == 4 and losses[-1] < losses[0]
-    lines = example("A training loop of your own").partition("model = ")[2].splitlines()
+    lines = example(heading).partition("model = ")[2].splitlines()
     assert len(lines) <= 20
     made, origin = (
         gpt1_jax.load(f"runs/{name}") for name in ("letters", "pretrain/quickstart")

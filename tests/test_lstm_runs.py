@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from tiny_models import all_logits
-from tiny_run import job_config
+from tiny_run import job_config, stopped_after
 from tiny_tasks import finetune_config
 
 import gpt1_jax
@@ -19,8 +19,8 @@ TEXT = "the abcd of efgh and a"
 def test_a_run_that_starts_from_it_is_an_lstm_too(
     tiny_config, pretrained_lstm, tmp_path, capsys
 ):
-    config = tiny_config(init_from=str(pretrained_lstm), train__num_steps=3)
-    pretrain.run(config, str(tmp_path))
+    with stopped_after(1):
+        pretrain.run(tiny_config(init_from=str(pretrained_lstm)), str(tmp_path))
     assert "Model: LSTM layer of 24 units, 16 wide" in capsys.readouterr().out
     found = open_run(str(tmp_path))
     assert (found.model.kind, found.model.lstm_units) == ("lstm", 24)

@@ -61,12 +61,12 @@ def of_several_labels(finetune_base, made_once):
         paths = {}
         for seed, split in enumerate(("train", "dev")):
             made = [{"sentence": "bcd efg", "label": "all"}]
-            for row in rows("sst2", 47, seed):
+            for row in rows("sst2", 95, seed):
                 own = ("bad", "good")[row["label"]]
                 made.append({"sentence": row["sentence"], "label": f"all|{own}"})
             paths[split] = write_lines(folder / f"{split}.jsonl", made)
         own = {"custom__head": "multilabel", "custom__text": ("sentence",)}
-        config = custom_config(finetune_base, paths, **own, train__num_epochs=8.0)
+        config = custom_config(finetune_base, paths, **own, checkpoint__every_steps=99)
         finetune.run(config, str(folder / "run"))
 
     return made_once("of_several_labels", make) / "run"

@@ -31,7 +31,6 @@ from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.training import fit
 
-
 DAY = 86_400
 
 

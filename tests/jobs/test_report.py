@@ -5,9 +5,10 @@ import subprocess
 import sys
 import zipfile
 
+import forked
 import pytest
 from made_up_runs import write_one_of_each
-from tiny_run import ROOT, job_config, run_program
+from tiny_run import ROOT, job_config
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import report
@@ -35,10 +36,18 @@ def test_a_report_on_runs_of_the_program(pretrained, finetuned, tmp_path, capsys
     assert "12 updates of 8 sequences (320 tokens), seed 0" in markdown
 
 
+WITHOUT_DEVICES = """
+import jax, runpy
+jax.config.update("jax_platforms", "none")
+runpy.run_module("gpt1_jax.main", run_name="__main__", alter_sys=True)
+"""
+
+
 def test_no_device_is_asked(runs, tmp_path):
-    flags = (f"--config.runs={runs}", f"--workdir={tmp_path / 'out'}")
-    env = {"JAX_PLATFORMS": "none"}
-    code, output = run_program("--config=configs/report.py", *flags, env=env)
+    (tmp_path / "without_devices.py").write_text(WITHOUT_DEVICES)
+    flags = (f"--config={ROOT}/configs/report.py", f"--config.runs={runs}")
+    flags += (f"--workdir={tmp_path / 'out'}",)
+    code, output = forked.run_module("without_devices", flags, tmp_path, ROOT)
     assert code == 0 and "Report: " in output and "Time: " not in output
 
 

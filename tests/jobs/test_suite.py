@@ -4,6 +4,7 @@ import json
 import math
 import re
 import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -149,8 +150,15 @@ def test_commands_with_other_seeds_or_tasks_share_a_folder_and_its_table(
 
 
 def test_a_suite_waits_for_another_command_that_writes_its_summary(
-    several, finetune_base, tmp_path
+    several, finetune_base, tmp_path, monkeypatch
 ):
+    arrived, write_summary = threading.Event(), finetune._write_summary
+
+    def noted(*given):
+        arrived.set()
+        write_summary(*given)
+
+    monkeypatch.setattr(finetune, "_write_summary", noted)
     folder = shutil.copytree(several, tmp_path / "runs")
     unfinished = folder / "sst2" / "pretrained-seed0" / ".plot.png.0.partial"
     config = finetune_config("sst2+rte", finetune_base, **SEVERAL)
@@ -158,7 +166,8 @@ def test_a_suite_waits_for_another_command_that_writes_its_summary(
         with lock.owned(epath.Path(folder)):
             unfinished.write_text("of a run at work")
             waiting = pool.submit(finetune.run, config, str(folder))
-            time.sleep(2)
+            assert arrived.wait(60)
+            time.sleep(0.5)
             assert not waiting.done()
         waiting.result()
     assert unfinished.exists()
