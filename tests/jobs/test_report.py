@@ -5,10 +5,9 @@ import subprocess
 import sys
 import zipfile
 
-import forked
 import pytest
 from made_up_runs import write_one_of_each
-from tiny_run import ROOT, job_config
+from tiny_run import ROOT, job_config, run_program
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import report
@@ -44,10 +43,9 @@ runpy.run_module("gpt1_jax.main", run_name="__main__", alter_sys=True)
 
 
 def test_no_device_is_asked(runs, tmp_path):
-    (tmp_path / "without_devices.py").write_text(WITHOUT_DEVICES)
-    flags = (f"--config={ROOT}/configs/report.py", f"--config.runs={runs}")
-    flags += (f"--workdir={tmp_path / 'out'}",)
-    code, output = forked.run_module("without_devices", flags, tmp_path, ROOT)
+    flags = (f"--config.runs={runs}", f"--workdir={tmp_path / 'out'}")
+    program = ("-c", WITHOUT_DEVICES)
+    code, output = run_program("--config=configs/report.py", *flags, program=program)
     assert code == 0 and "Report: " in output and "Time: " not in output
 
 
