@@ -165,6 +165,7 @@ def test_a_run_survives_signals_and_kills_at_the_worst_moments(run_main, tmp_pat
     assert {path.name for path in checkpoints.iterdir()} == kept
 
 
+@pytest.mark.slow
 def test_a_second_signal_in_the_middle_of_a_save_ends_it_with_one_line(
     run_main, tmp_path
 ):

@@ -73,6 +73,7 @@ def test_answers_are_those_without_settings(call, models, monkeypatch):
         np.testing.assert_array_equal(one, other, strict=True)
 
 
+@pytest.mark.slow
 def test_runs_are_those_without_settings(
     whole_run, finetune_base, finetuned, corpus_dir, tmp_path
 ):

@@ -36,6 +36,7 @@ def test_each_number_of_layers_is_a_run_of_its_own(finetune_base, tmp_path):
     assert (tmp_path / "plots" / "layer_transfer.png").stat().st_size
 
 
+@pytest.mark.slow
 def test_runs_share_a_program_while_only_start_and_seed_differ(
     finetune_base, pretrained, pretrained_lstm, tmp_path, monkeypatch, capsys
 ):
