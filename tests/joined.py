@@ -36,5 +36,5 @@ def together(run, count=2):
 def start_script(script, *arguments, **variables):
     """Starts a Python script without any launcher's variables but these."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
-    command = ["-c", script, *map(str, arguments)]
-    return forked.start(command, ROOT, {**kept, "PYTHONPATH": str(ROOT), **variables})
+    own = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **variables}
+    return forked.start(["-c", script, *map(str, arguments)], ROOT, {**kept, **own})

@@ -16,9 +16,11 @@ for pid in $pids; do wait $pid || exit; done
 """
 JOIN = """
 import jax
+from jax.experimental import multihost_utils
 jax.config.update("jax_num_cpu_devices", 1)
 jax.distributed.initialize(initialization_timeout=60)
-print(f"{jax.process_index()} of {jax.device_count()}", flush=True)
+sum = multihost_utils.process_allgather(jax.numpy.asarray(jax.process_index() + 1))
+print(f"{jax.process_index()} of {jax.process_count()}, sum {sum.sum()}", flush=True)
 """
 
 
@@ -29,7 +31,7 @@ def test_jax_finds_the_processes_of_a_slurm_job(run_script, recorder):
         "slurm.sbatch", sys.executable, "-c", JOIN, SLURM_JOB_ID=str(job)
     )
     assert code == 0, errors
-    assert "0 of 2" in output and "1 of 2" in output
+    assert "0 of 2, sum 3" in output and "1 of 2, sum 3" in output
 
 
 @pytest.mark.parametrize(

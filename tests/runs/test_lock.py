@@ -51,7 +51,7 @@ HOLD = """
 import sys
 from etils import epath
 from gpt1_jax.data import owner
-with owner.own(epath.Path(sys.argv[1]), "run.lock", print):
+with owner.own(epath.Path(sys.argv[1]), sys.argv[2], print):
     print("owner", flush=True)
     input()
 """
@@ -65,7 +65,7 @@ def test_a_lock_is_respected_until_its_process_is_killed(folder, capsys):
             pass
 
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, "-c", HOLD, folder]
+    command = [sys.executable, "-c", HOLD, folder, lock.LOCK_FILE]
     folder.mkdir()
     with subprocess.Popen(command, **pipes, text=True) as process:
         try:
