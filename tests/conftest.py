@@ -182,14 +182,6 @@ def tiny_config(corpus_dir):
     return lambda **more: job_config("pretrain", "quickstart", **{**base, **more})
 
 
-@pytest.fixture
-def whole_run(tiny_config, made_once):
-    """The folder of a finished run of 12 steps; tests that change it copy it."""
-    from gpt1_jax.jobs import pretrain
-
-    return made_once("whole", lambda folder: pretrain.run(tiny_config(), str(folder)))
-
-
 @pytest.fixture(scope="session")
 def tiny(tiny_model_config) -> Callable[..., ModelConfig]:
     """`tiny(**overrides)`: a decoder of one narrow layer."""
