@@ -43,6 +43,7 @@ import numpy as np
 import pytest
 import shared_programs
 from etils import epath
+from matplotlib.figure import Figure
 from tiny_models import KIND, WAYS
 from tiny_run import (
     as_flags,
@@ -136,6 +137,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     gc.freeze()
     if "PYTEST_XDIST_WORKER" not in os.environ and hasattr(session.config, "cache"):
         session.config.cache.set(_SKIPPED, sorted(_skipped))
+
+
+@pytest.fixture
+def real_figures():
+    """For tests that look at the file of a figure."""
+
+
+@pytest.fixture(autouse=True)
+def quick_figures(request, monkeypatch):
+    """Other figures are made, but not drawn into files, which takes long."""
+    if "real_figures" not in request.fixturenames:
+        monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import io
 def png(figure):
     """The picture, drawn: labels that cannot be drawn would warn."""
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=30)
+    figure.canvas.print_figure(picture, format="png", dpi=30)
     return picture.getvalue()
 
 

@@ -23,30 +23,38 @@ class _Unknown(Exception):
 def share() -> None:
     """Has the package's calls of `jax.jit` return what an equal function got.
 
-    A function is equal to another if both have the same code and equal values in their
-    closures, defaults and partial arguments, and no test has replaced a part of the
-    package or how JAX chooses among platforms. Functions of tests share nothing.
+    And `jax.eval_shape`, which traces a function once too. A function is equal
+    to another if both have the same code and equal values in their closures, defaults
+    and partial arguments, and no test has replaced a part of the package or how JAX
+    chooses among platforms. Functions of tests share nothing.
     """
-    original, kept, parts = jax.jit, {}, _parts()
+    jit, eval_shape, kept, parts = jax.jit, jax.eval_shape, {}, _parts()
     parts += [(jax, "default_backend", jax.default_backend)]
     parts += [(jax.lax, "platform_dependent", jax.lax.platform_dependent)]
 
-    @functools.wraps(original)
-    def jit(function: Any = None, **options: Any) -> Any:
-        caller = sys._getframe(1).f_globals.get("__name__", "")
+    def shared(function: Any, **options: Any) -> Any:
+        caller = sys._getframe(2).f_globals.get("__name__", "")
         if function is None or not caller.startswith("gpt1_jax."):
-            return original(function, **options)
+            return jit(function, **options)
         try:
             key = _key((function, options))
         except _Unknown:
-            return original(function, **options)
+            return jit(function, **options)
         if any(vars(place).get(name) is not part for place, name, part in parts):
-            return original(function, **options)
+            return jit(function, **options)
         if key not in kept:
-            kept[key] = original(function, **options)
+            kept[key] = jit(function, **options)
         return kept[key]
 
-    jax.jit = jit
+    @functools.wraps(jit)
+    def shared_jit(function: Any = None, **options: Any) -> Any:
+        return shared(function, **options)
+
+    @functools.wraps(eval_shape)
+    def shared_eval_shape(function: Any, *arguments: Any) -> Any:
+        return eval_shape(shared(function), *arguments)
+
+    jax.jit, jax.eval_shape = shared_jit, shared_eval_shape
 
 
 def _parts() -> list[tuple[Any, str, Any]]:

@@ -193,8 +193,10 @@ def test_a_signal_while_the_program_compiles_ends_it(run_main, tmp_path):
         meanwhile=stop,
         env={"XLA_FLAGS": ""},  # for longer
     )
-    assert code == 1, output
-    assert "gpt1_jax: interrupted" in output
+    # JAX's garbage collection must not raise: then it ends before the first step.
+    lost = "_xla_gc_callback" in output
+    assert code == (EXIT_AGAIN if lost else 1), output
+    assert ("step 0 is saved" if lost else "gpt1_jax: interrupted") in output
 
 
 def test_a_job_that_only_prints_says_that_it_could_not(pretrained):

@@ -64,6 +64,7 @@ def test_spreads_of_two_seeds_are_told_apart():
     assert float(cells[6].removesuffix(" |")) == pytest.approx(most, abs=0.006)
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_scores_of_past_runs_are_read_and_drawn(tmp_path, capsys):
     run, scored = (str(SAVED / name) for name in ("pretrain", "zero_shot"))
     suite.main([run, scored, f"--output={tmp_path}"])

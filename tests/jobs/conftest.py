@@ -66,7 +66,7 @@ def of_several_labels(finetune_base, made_once):
                 made.append({"sentence": row["sentence"], "label": f"all|{own}"})
             paths[split] = write_lines(folder / f"{split}.jsonl", made)
         own = {"custom__head": "multilabel", "custom__text": ("sentence",)}
-        config = custom_config(finetune_base, paths, **own, checkpoint__every_steps=99)
+        config = custom_config(finetune_base, paths, **own)
         finetune.run(config, str(folder / "run"))
 
     return made_once("of_several_labels", make) / "run"

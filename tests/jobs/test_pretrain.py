@@ -106,6 +106,7 @@ def test_a_new_run_on_a_cpu_with_bfloat16_is_told(
         monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [1])
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monkeypatch):
     """The step is compiled once."""
     steps, jit_step = [], pretrain.jit_step

@@ -371,6 +371,7 @@ def test_the_name_of_a_task_of_ones_own_may_be_a_folders(finetune_base):
             custom(finetune_base, {}, custom__name=name)
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_a_run_on_ones_own_labels_says_where_it_is_wrong(finetune_base, tmp_path):
     """Scores by label and with intervals, baselines of each split, figures."""
     paths = {

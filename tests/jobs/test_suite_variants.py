@@ -15,6 +15,7 @@ def config_of(folder):
     return json.loads((folder / "config.json").read_text())
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_each_number_of_layers_is_a_run_of_its_own(finetune_base, tmp_path):
     """With no and one layer transferred, and some training examples scored."""
     values = {"eval__train_examples": 10, "suite__compare": "layer_transfer"}

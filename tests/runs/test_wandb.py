@@ -82,6 +82,7 @@ def read_messages(data):
             part = b""
 
 
+@pytest.mark.usefixtures("real_figures")
 def test_a_run_has_its_metrics_samples_and_plot(folder, offline, monkeypatch, capfd):
     """Here without a key, and so offline; switched off, nothing is written."""
     monkeypatch.setenv("WANDB_MODE", "disabled")
@@ -125,6 +126,7 @@ def test_a_resumed_run_goes_on_without_earlier_steps(folder, monkeypatch, sent_a
     assert [(row["step"], row["loss"]) for row in rows] == [(6, 1.0), (8, 1.0)]
 
 
+@pytest.mark.usefixtures("real_figures")
 @pytest.mark.parametrize("failing", ["init", "log", "finish"])
 def test_what_fails_there_is_one_line_and_ends_nothing(
     folder, monkeypatch, capsys, offline, failing

@@ -5,7 +5,6 @@ from tiny_run import job_config
 from tiny_tasks import write_lines
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.report import plots
 from gpt1_jax.tasks import uncertainty
 
 
@@ -13,18 +12,6 @@ from gpt1_jax.tasks import uncertainty
 def few_resamples(monkeypatch):
     """Standard errors of CoLA take a second each, and are tested with the metrics."""
     monkeypatch.setattr(uncertainty, "_RESAMPLES", 10)
-
-
-@pytest.fixture
-def real_figures():
-    """For tests that look at the file of a figure."""
-
-
-@pytest.fixture(autouse=True)
-def quick_figures(request, monkeypatch):
-    """Other figures are made, but no pictures of them: these take most of the time."""
-    if "real_figures" not in request.fixturenames:
-        monkeypatch.setattr(plots, "render_figure", lambda draw, *_: draw() and b"")
 
 
 @pytest.fixture

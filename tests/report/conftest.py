@@ -1,0 +1,8 @@
+"""Tests of reports look at their figures."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def quick_figures(real_figures):
+    """Here all figures are drawn."""
