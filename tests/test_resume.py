@@ -13,6 +13,13 @@ from tiny_run import (
     tiny_overrides,
 )
 
+# A program on a number of the CPU's devices, where JAX is imported already.
+ON_DEVICES = """
+import jax
+jax.config.update("jax_num_cpu_devices", {})
+from gpt1_jax import program
+program.run()
+"""
 PLACES = {"1 device": (1, 1), "2 processes": (2, 4), "8 devices": (1, 8)}
 
 
@@ -30,7 +37,8 @@ def train(corpus_dir):
                 "--config=configs/pretrain.py:quickstart",
                 f"--workdir={folder}",
                 *flags,
-                env={"JAX_NUM_CPU_DEVICES": str(devices), "NPROC": "16", **variables},
+                env={"NPROC": "16", **variables},
+                program=("-c", ON_DEVICES.format(devices)),
             )
 
         results = together(start, processes)

@@ -37,8 +37,9 @@ def site(made_once):
 
     def make(folder):
         command = [sys.executable, "docs/make_site.py", str(folder)]
-        path = {"PATH": os.defpath}
-        subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, **path})
+        # The annotated script trains; compiled as in use, in half the time.
+        changed = {"PATH": os.defpath, "XLA_FLAGS": ""}
+        subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, **changed})
 
     return made_once("documentation", make) / "site"
 
