@@ -23,10 +23,10 @@ class _Unknown(Exception):
 def share() -> None:
     """Has the package's calls of `jax.jit` return what an equal function got.
 
-    And `jax.eval_shape`, which traces a function once too. A function is equal
-    to another if both have the same code and equal values in their closures, defaults
-    and partial arguments, and no test has replaced a part of the package or how JAX
-    chooses among platforms. Functions of tests share nothing.
+    And `jax.eval_shape`, which traces a function once too. A function is equal to
+    another if both have the same code and equal values in their closures, defaults and
+    partial arguments, and no test has replaced a part of the package or how JAX chooses
+    among platforms. Functions of tests share nothing.
     """
     jit, eval_shape, kept, parts = jax.jit, jax.eval_shape, {}, _parts()
     parts += [(jax, "default_backend", jax.default_backend)]
