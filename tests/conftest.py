@@ -43,7 +43,6 @@ import numpy as np
 import pytest
 import shared_programs
 from etils import epath
-from matplotlib.figure import Figure
 from tiny_models import KIND, WAYS
 from tiny_run import (
     as_flags,
@@ -148,7 +147,7 @@ def real_figures():
 def quick_figures(request, monkeypatch):
     """Other figures are made, but not drawn into files, which takes long."""
     if "real_figures" not in request.fixturenames:
-        monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: None)
 
 
 @pytest.fixture(scope="session")

@@ -23,19 +23,16 @@ class _Unknown(Exception):
 def share() -> None:
     """Has the package's calls of `jax.jit` return what an equal function got.
 
-    And `jax.eval_shape`, which traces a function once too. A function is equal to
-    another if both have the same code and equal values in their closures, defaults and
-    partial arguments, and no test has replaced a part of the package or how JAX chooses
-    among platforms. Functions of tests share nothing.
+    Those of `jax.eval_shape` trace equal functions once. A function is equal to another
+    if both have the same code and equal values in their closures, defaults and partial
+    arguments, and no test has replaced a part of the package or how JAX chooses among
+    platforms. Functions of tests share nothing.
     """
     jit, eval_shape, kept, parts = jax.jit, jax.eval_shape, {}, _parts()
     parts += [(jax, "default_backend", jax.default_backend)]
     parts += [(jax.lax, "platform_dependent", jax.lax.platform_dependent)]
 
     def shared(function: Any, **options: Any) -> Any:
-        caller = sys._getframe(2).f_globals.get("__name__", "")
-        if function is None or not caller.startswith("gpt1_jax."):
-            return jit(function, **options)
         try:
             key = _key((function, options))
         except _Unknown:
@@ -48,13 +45,21 @@ def share() -> None:
 
     @functools.wraps(jit)
     def shared_jit(function: Any = None, **options: Any) -> Any:
+        if function is None or not _called_by_the_package():
+            return jit(function, **options)
         return shared(function, **options)
 
     @functools.wraps(eval_shape)
-    def shared_eval_shape(function: Any, *arguments: Any) -> Any:
-        return eval_shape(shared(function), *arguments)
+    def shared_eval_shape(function: Any, *arguments: Any, **named: Any) -> Any:
+        function = shared(function) if _called_by_the_package() else function
+        return eval_shape(function, *arguments, **named)
 
     jax.jit, jax.eval_shape = shared_jit, shared_eval_shape
+
+
+def _called_by_the_package() -> bool:
+    """Whether the caller of the function that asks is a module of the package."""
+    return sys._getframe(2).f_globals.get("__name__", "").startswith("gpt1_jax.")
 
 
 def _parts() -> list[tuple[Any, str, Any]]:

@@ -11,8 +11,8 @@ from tiny_run import (
     SETTINGS,
     assert_same_run,
     load_config,
+    longer_overrides,
     set_globally,
-    tiny_overrides,
 )
 
 import gpt1_jax
@@ -77,8 +77,7 @@ def test_answers_are_those_without_settings(call, models, monkeypatch):
 def test_runs_are_those_without_settings(
     pretrained, finetune_base, finetuned, corpus_dir, tmp_path
 ):
-    longer = {"model.max_seq_len": 40, "eval.sample_tokens": 4}
-    pretraining = load_config(**tiny_overrides(corpus_dir) | longer)
+    pretraining = load_config(**longer_overrides(corpus_dir))
     finetuning = load_config("sst2", file="finetune", **finetune_base)
     for config in (pretraining, finetuning):
         config.train.matmul_precision = "highest"  # the same on a CPU

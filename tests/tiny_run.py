@@ -77,10 +77,15 @@ def tiny_overrides(corpus_dir):
     )
 
 
-def longer_config(corpus_dir, **overrides):
+def longer_overrides(corpus_dir):
     """The tiny run with a context of 40 tokens and a sample, as of `pretrained`."""
     longer = {"model.max_seq_len": 40, "eval.sample_tokens": 4}
-    longer = {**tiny_overrides(corpus_dir), **longer, **overrides}
+    return {**tiny_overrides(corpus_dir), **longer}
+
+
+def longer_config(corpus_dir, **overrides):
+    """The frozen configuration of that run."""
+    longer = {**longer_overrides(corpus_dir), **overrides}
     return job_config("pretrain", "quickstart", **longer)
 
 

@@ -25,7 +25,6 @@ def tiny_finetune_overrides(init_from, data_dir):
             "optimizer": dict(learning_rate=0.04),
             "train": dict(batch_size=8, compilation_cache_dir=xla),
             "eval": dict(batch_size=8, first_epoch_steps=(2,)),
-            "checkpoint": dict(every_steps=99),
             "log": dict(every_steps=1, tensorboard=False),
         }
     )

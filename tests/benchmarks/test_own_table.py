@@ -1,12 +1,8 @@
 """The script trains this package and a peer on an imbalanced table."""
 
 import json
-import subprocess
 
 import pytest
-from tiny_run import run_program
-
-from benchmarks.peers import own_table
 
 
 @pytest.fixture
@@ -25,19 +21,11 @@ def sst2(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_script_trains_both(pretrained, sst2, tmp_path, monkeypatch, capsys):
+def test_the_script_trains_both(run_script, pretrained, sst2):
     for package in ("pandas", "torch", "transformers", "accelerate"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-
-    def run(command, **options):
-        code, said = run_program(program=command[1:])
-        assert code == 0, said
-
-    monkeypatch.setattr(subprocess, "run", run)  # forks, which begin sooner
-    path = tmp_path / "record.json"
-    files = (str(pretrained), str(sst2), f"--output={path}")
-    own_table.main([*files, "--rows=100", "--seeds=0"])
-    printed, record = capsys.readouterr().out, json.loads(path.read_text())
+    flags = (str(pretrained), str(sst2), "--rows=100", "--seeds=0")
+    printed, record = run_script("peers.own_table", *flags)
     ours = ["ours", "ours, with the auxiliary objective"]
     assert list(record["results"]) == [*ours, "transformers' Trainer"]
     for name, result in record["results"].items():

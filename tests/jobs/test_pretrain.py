@@ -31,14 +31,13 @@ from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.training import fit
 
+DAY = 86_400
+
 
 @pytest.fixture
 def whole_run(tiny_config, made_once):
     """The folder of a finished run of 12 steps; tests that change it copy it."""
     return made_once("whole", lambda folder: pretrain.run(tiny_config(), str(folder)))
-
-
-DAY = 86_400
 
 
 @pytest.mark.parametrize(

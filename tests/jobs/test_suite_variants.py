@@ -47,7 +47,12 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
 
     def counted(*arguments):
         step = make(*arguments)
-        return lambda *state_batch_seed: (traces.append(1), step(*state_batch_seed))[1]
+
+        def traced(*state_batch_seed):
+            traces.append(1)
+            return step(*state_batch_seed)
+
+        return traced
 
     def noted(folder, step):
         opened.append(folder)

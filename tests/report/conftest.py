@@ -4,5 +4,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def quick_figures(real_figures):
+def quick_figures():
     """Here all figures are drawn."""
